@@ -1,0 +1,35 @@
+//! What the engine and the parts around it agree on: the traits that users and adapters implement, and their types.
+//!
+//! Must never know an adapter or the engine: it depends on `id` alone. Everything a user of the library touches while
+//! writing a reconciler or a stream is here.
+
+mod action;
+mod cause;
+mod dead_letter;
+mod elector;
+mod failure;
+mod reconciler;
+mod run;
+mod source;
+mod store;
+mod stream;
+mod token;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use action::{Action, Requeue};
+pub use cause::{Cause, Position};
+pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
+pub use elector::{Elector, ElectorError, Leadership};
+pub use failure::{Failure, FailureKind};
+pub use reconciler::Reconciler;
+pub(crate) use run::RunParts;
+pub use run::{CancelReason, Run};
+pub use source::{Source, Sources, Tracker};
+pub use store::{ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RecordChange, RecordStore, StoreError};
+pub use stream::{Class, Event, EventSink, EventStream, Events, Offer, Sent, Stopped, StreamError};
+pub use token::{FencingToken, Term};
+
+/// A boxed future, for the traits that are used behind `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

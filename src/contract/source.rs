@@ -1,0 +1,104 @@
+//! Sources of events: what a receipt's number stands for, and who waits for its events to be done.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::cause::{Cause, Position};
+use super::stream::Class;
+use crate::id::{Receipt, SourceId};
+
+/// Hears which events of a source are done, so that it can let go of them: Kafka commits, a queue acknowledges.
+pub trait Tracker: Send + Sync {
+    /// These events are done (K4); each event is named once. Called from a shard's loop: must not block.
+    fn done(&self, positions: &[u64]);
+}
+
+/// A source of events as a stream describes it.
+#[derive(Clone)]
+pub struct Source {
+    /// The stream's name.
+    pub stream: Arc<str>,
+    /// Events, or the ids of a resync.
+    pub class: Class,
+    /// Topic and partition, if the source is one of Kafka's.
+    pub partition: Option<(Arc<str>, i32)>,
+    /// Who wants to know when events are done; `None` where nothing is owed to the source.
+    pub tracker: Option<Arc<dyn Tracker>>,
+}
+
+impl Source {
+    /// A source to which nothing is owed: what it said is lost with the process, and a resync heals it.
+    pub fn untracked(stream: impl Into<Arc<str>>, class: Class) -> Self {
+        Self { stream: stream.into(), class, partition: None, tracker: None }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("stream", &self.stream)
+            .field("class", &self.class)
+            .field("partition", &self.partition)
+            .field("tracked", &self.tracker.is_some())
+            .finish()
+    }
+}
+
+/// All sources of one process, by number; numbers are never given twice.
+///
+/// It grows with the number of assignments made in the life of the process, a few dozen bytes each.
+#[derive(Debug, Default)]
+pub struct Sources {
+    list: RwLock<Vec<Arc<Source>>>,
+}
+
+impl Sources {
+    /// Numbers a new source.
+    pub fn open(&self, source: Source) -> SourceId {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let number = u32::try_from(list.len()).expect("fewer than 2^32 assignments in the life of a process");
+        list.push(Arc::new(source));
+        SourceId(SourceId::FIRST.0 + number)
+    }
+
+    /// The source behind a number.
+    #[must_use]
+    pub fn get(&self, id: SourceId) -> Option<Arc<Source>> {
+        let index = id.0.checked_sub(SourceId::FIRST.0)?;
+        self.list.read().unwrap_or_else(PoisonError::into_inner).get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// A receipt as people read it.
+    #[must_use]
+    pub fn cause(&self, receipt: Receipt, last_error: Option<&Arc<str>>) -> Cause {
+        match receipt.source {
+            SourceId::RETRY => Cause::Retry {
+                attempt: u32::try_from(receipt.position).unwrap_or(u32::MAX),
+                error: last_error.cloned(),
+            },
+            SourceId::REQUESTED => Cause::Requested {},
+            SourceId::RECOVERED => Cause::Recovered {},
+            SourceId::REDRIVE => Cause::Redrive {},
+            SourceId::CANCELLED => Cause::Cancelled {},
+            id => match self.get(id) {
+                None => Cause::Trigger {},
+                Some(source) => source.cause(receipt.position),
+            },
+        }
+    }
+}
+
+impl Source {
+    fn cause(&self, position: u64) -> Cause {
+        let stream = Arc::clone(&self.stream);
+        match (self.class, &self.partition) {
+            (Class::Resync, _) => Cause::Resync { stream },
+            (Class::Trigger, _) => Cause::Trigger {},
+            (Class::Event, None) => Cause::Event { stream, position: None },
+            (Class::Event, Some((topic, partition))) => Cause::Event {
+                stream,
+                position: Some(Position { topic: Arc::clone(topic), partition: *partition, offset: position }),
+            },
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Kafka: event streams, the offset ledger, dead letters, publishing.

@@ -1,0 +1,16 @@
+//! evenkeel: reconciliation for everything that is not Kubernetes.
+
+pub mod contract;
+pub mod engine;
+#[cfg(feature = "hooks")]
+pub mod hooks;
+pub mod id;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+pub mod local;
+pub mod scheduler;
+#[cfg(feature = "cli")]
+pub mod service;
+pub mod testing;
+
+pub use contract::*;

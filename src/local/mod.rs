@@ -1,0 +1,1 @@
+//! Everything that needs no service: stores, resync, channels, leadership of one process.

@@ -1,0 +1,1 @@
+//! One shard, decided: a value without clock, IO or async.

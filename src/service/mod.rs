@@ -1,0 +1,1 @@
+//! The binary: config, wiring, admin server, logs and metrics, command line.

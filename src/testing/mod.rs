@@ -1,0 +1,1 @@
+//! The kit for users who test their reconcilers.

@@ -1,0 +1,1 @@
+//! Hermetic tests: no service, no network beyond loopback.

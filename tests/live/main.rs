@@ -1,0 +1,1 @@
+//! Tests against real services, which `make test` sets up.

@@ -1,0 +1,1 @@
+//! The seeded world: the scheduler against naive models, with faults.
