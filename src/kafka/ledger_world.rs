@@ -79,7 +79,7 @@ struct World {
 
 enum Answer {
     Commit(usize, u64),
-    Record(Id, BTreeSet<Mark>),
+    Record(Id, BTreeSet<Mark>, u64),
     Delete(Id, BTreeSet<Mark>),
 }
 
@@ -89,8 +89,11 @@ struct Entry {
     waiting: BTreeSet<Mark>,
     /// Events that the run under way covers.
     running: Option<BTreeSet<Mark>>,
-    /// Events that the record covers.
-    recorded: Option<BTreeSet<Mark>>,
+    /// When that run began, and when the last event came, counted in deliveries.
+    began: u64,
+    last: u64,
+    /// Events that the record covers, and when the last of them came.
+    recorded: Option<(BTreeSet<Mark>, u64)>,
     owed_a_run: bool,
 }
 
@@ -102,6 +105,7 @@ struct Leader {
     answers: VecDeque<Answer>,
     limit: usize,
     fault: Fault,
+    clock: u64,
 }
 
 impl Leader {
@@ -109,7 +113,7 @@ impl Leader {
         let mut entries: BTreeMap<Id, Entry> = BTreeMap::new();
         for (id, events) in &world.records {
             let entry = entries.entry(*id).or_default();
-            entry.recorded = Some(events.clone());
+            entry.recorded = Some((events.clone(), 0));
             entry.owed_a_run = true;
         }
         Self {
@@ -120,6 +124,7 @@ impl Leader {
             answers: VecDeque::new(),
             limit,
             fault,
+            clock: 0,
         }
     }
 
@@ -161,6 +166,8 @@ impl Leader {
         if self.fault == Fault::DoneAtDelivery {
             self.ledgers[p].done(offset);
         }
+        self.clock += 1;
+        entry.last = self.clock;
         entry.waiting.insert((p, offset));
     }
 
@@ -169,7 +176,8 @@ impl Leader {
         if entry.running.is_none() && entry.owed_a_run {
             entry.owed_a_run = false;
             let mut covers = std::mem::take(&mut entry.waiting);
-            covers.extend(entry.recorded.iter().flatten());
+            covers.extend(entry.recorded.iter().flat_map(|(events, _)| events));
+            entry.began = self.clock;
             entry.running = Some(covers);
         }
     }
@@ -181,7 +189,6 @@ impl Leader {
         if success {
             world.answered.extend(covered.iter().copied());
         }
-        let began = covered.clone();
         if self.fault == Fault::CoversTheWholeRun {
             covered.extend(std::mem::take(&mut entry.waiting));
         }
@@ -189,10 +196,10 @@ impl Leader {
             for (p, offset) in &covered {
                 self.ledgers[*p].done(*offset);
             }
-            let within = |recorded: &BTreeSet<Mark>| recorded.is_subset(&began);
-            let deletes = self.fault == Fault::DeletesTooMuch || entry.recorded.as_ref().is_some_and(within);
-            if deletes && let Some(recorded) = entry.recorded.clone() {
-                self.answers.push_back(Answer::Delete(id, recorded));
+            if let Some((recorded, last)) = &entry.recorded
+                && (*last <= entry.began || self.fault == Fault::DeletesTooMuch)
+            {
+                self.answers.push_back(Answer::Delete(id, recorded.clone()));
             }
         } else {
             entry.waiting.extend(covered);
@@ -205,8 +212,8 @@ impl Leader {
         let entry = &self.entries[&id];
         let mut events = entry.waiting.clone();
         events.extend(entry.running.iter().flatten());
-        events.extend(entry.recorded.iter().flatten());
-        self.answers.push_back(Answer::Record(id, events));
+        events.extend(entry.recorded.iter().flat_map(|(events, _)| events));
+        self.answers.push_back(Answer::Record(id, events, entry.last));
     }
 
     fn commit(&mut self, p: usize) {
@@ -222,7 +229,7 @@ impl Leader {
         match self.answers.pop_front() {
             None => {}
             Some(Answer::Commit(p, mark)) => world.committed[p] = world.committed[p].max(mark),
-            Some(Answer::Record(id, events)) => {
+            Some(Answer::Record(id, events, last)) => {
                 world.records.insert(id, events.clone());
                 let entry = self.entries.entry(id).or_default();
                 let mut settled = events.clone();
@@ -232,14 +239,14 @@ impl Leader {
                 for (p, offset) in settled {
                     self.ledgers[p].done(offset);
                 }
-                entry.recorded = Some(events);
+                entry.recorded = Some((events, last));
                 if entry.running.is_none() {
                     entry.owed_a_run = true;
                 }
             }
             Some(Answer::Delete(id, events)) => {
                 let entry = self.entries.entry(id).or_default();
-                if entry.recorded.as_ref() == Some(&events) {
+                if entry.recorded.as_ref().is_some_and(|(recorded, _)| *recorded == events) {
                     world.records.remove(&id);
                     entry.recorded = None;
                 }
