@@ -1,4 +1,4 @@
-//! What librdkafka tells us beside messages: errors with their reason, answers to commits, its log, requests for a token.
+//! What librdkafka tells us beside messages: errors with their reason, its log, requests for a token.
 //!
 //! Must never block, since librdkafka calls it from the thread that polls, and never show a token. Tested below.
 
@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use rdkafka::ClientContext;
-use rdkafka::TopicPartitionList;
 use rdkafka::client::OAuthToken;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 
 use super::settings::{Connection, Token};
@@ -33,8 +32,6 @@ pub(super) struct Context {
 pub(super) enum Mail {
     /// An error of the client as a whole, with its reason.
     Error(RDKafkaErrorCode, String),
-    /// The answer to a commit: what is wrong with it as a whole, and with each partition.
-    Committed(Result<(), KafkaError>, Vec<(String, i32, Option<RDKafkaErrorCode>)>),
     /// This topic was deleted and made anew.
     Recreated(String),
 }
@@ -83,15 +80,7 @@ impl ClientContext for Context {
     }
 }
 
-impl ConsumerContext for Context {
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let partitions = offsets.elements().into_iter().map(|element| {
-            let error = element.error().err().and_then(|error| error.rdkafka_error_code());
-            (element.topic().to_string(), element.partition(), error)
-        });
-        self.put(Mail::Committed(result, partitions.collect()));
-    }
-}
+impl ConsumerContext for Context {}
 
 /// What is to happen when a message has been delivered, or has not.
 pub(super) type OnDelivery = Box<dyn FnOnce(Result<(), RDKafkaErrorCode>) + Send + Sync>;

@@ -1,28 +1,37 @@
 //! Committing: the low-water mark of every partition, once a second, on giving back, and at the end (K4).
 //!
-//! Commits never wait: the answer comes by mail. One is under way at a time, so that a later mark cannot be overtaken by an
-//! earlier one.
+//! The client only answers commits that wait, so they are made by a thread of their own, one at a time: a later mark cannot be
+//! overtaken by an earlier one. It shares the client; where the brokers are gone at the end, it is left behind with it (B56).
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{CommitMode, Consumer};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::oneshot;
 
 use super::super::assignment::Assignment;
+use super::super::context::Context;
+use super::super::settings::SettingsError;
 use super::super::trouble::Kind;
 use super::Session;
 
-/// An answer that has not come after this long will not come; the marks are sent again.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// A commit that is not answered for this long is a trouble; it goes on waiting.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// A commit that failed is tried again after this long, or after the commit interval where that is longer.
 const RETRY: Duration = Duration::from_millis(500);
 /// A partition that was given back is remembered this long for events that were still under way.
 const LEAVING_MAX: Duration = Duration::from_secs(60);
 
+/// Marks to commit, topic by topic: the client only tells of a commit that failed as a whole.
+type Marks = Vec<(Arc<str>, TopicPartitionList)>;
+type Answer = Vec<(Arc<str>, Result<(), KafkaError>)>;
+
 pub(super) struct Commits {
+    send: Option<SyncSender<Marks>>,
+    answers: Receiver<Answer>,
     under_way: Option<(Instant, Vec<(Arc<Assignment>, u64)>)>,
     next: Instant,
     /// After a failure nothing is sent before this.
@@ -34,8 +43,41 @@ pub(super) struct Commits {
 }
 
 impl Commits {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { under_way: None, next: now, retry: now, next_unchanged: now, waiting: Vec::new(), leaving: Vec::new() }
+    /// Starts the thread that commits.
+    pub(super) fn start(client: &Arc<BaseConsumer<Context>>, now: Instant) -> Result<Self, SettingsError> {
+        let (send, marks) = sync_channel::<Marks>(1);
+        let (answer, answers) = sync_channel(1);
+        let client = Arc::clone(client);
+        let work = move || {
+            for topics in marks {
+                let commit = |(topic, list): (Arc<str>, TopicPartitionList)| {
+                    let result = client.commit(&list, CommitMode::Sync);
+                    (topic, result)
+                };
+                if answer.send(topics.into_iter().map(commit).collect()).is_err() {
+                    break;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("kafka commits".into())
+            .spawn(work)
+            .map_err(|error| SettingsError::Client(format!("no thread can be started: {error}")))?;
+        Ok(Self {
+            send: Some(send),
+            answers,
+            under_way: None,
+            next: now,
+            retry: now,
+            next_unchanged: now,
+            waiting: Vec::new(),
+            leaving: Vec::new(),
+        })
+    }
+
+    /// Lets the thread end, after the commit under way.
+    pub(super) fn end(&mut self) {
+        self.send = None;
     }
 
     /// Somebody waits until all that is done is committed.
@@ -65,12 +107,11 @@ impl Commits {
 impl Session {
     pub(super) fn commit(&mut self, now: Instant) {
         if let Some((since, _)) = &self.commits.under_way {
-            if now.duration_since(*since) < ANSWER_MAX {
-                return;
+            if now.duration_since(*since) > ANSWER_MAX {
+                let text = format!("commits to group {} are not answered", self.settings.group);
+                self.troubles.raise_once(Kind::Commit, now, || text);
             }
-            self.commits.under_way = None;
-            let text = format!("commits to group {} are not answered", self.settings.group);
-            self.troubles.raise(Kind::Commit, text, now);
+            return;
         }
         self.commits.waiting.retain(|tell| !tell.is_closed());
         if now < self.commits.retry || (now < self.commits.next && self.commits.waiting.is_empty()) {
@@ -105,50 +146,52 @@ impl Session {
     }
 
     fn send_marks(&mut self, marks: Vec<(Arc<Assignment>, u64)>, now: Instant) {
-        let mut list = TopicPartitionList::with_capacity(marks.len());
+        let mut topics: Marks = Vec::new();
         for (assignment, mark) in &marks {
-            let mut element = list.add_partition(&assignment.place.topic, assignment.place.partition);
+            let place = &assignment.place;
+            let at = topics.iter().position(|(topic, _)| *topic == place.topic).unwrap_or_else(|| {
+                topics.push((Arc::clone(&place.topic), TopicPartitionList::new()));
+                topics.len() - 1
+            });
+            let mut element = topics[at].1.add_partition(&place.topic, place.partition);
             element.set_metadata(&*self.settings.commit_note);
             // An offset from Kafka always fits.
             let _ = element.set_offset(Offset::Offset(i64::try_from(*mark).unwrap_or(i64::MAX)));
         }
         self.commits.next = now + self.settings.timing.commit;
-        match self.client.commit(&list, CommitMode::Async) {
-            Ok(()) => self.commits.under_way = Some((now, marks)),
-            Err(error) => self.commit_failed(error.rdkafka_error_code(), &error.to_string(), now),
+        if self.commits.send.as_ref().is_some_and(|send| send.try_send(topics).is_ok()) {
+            self.commits.under_way = Some((now, marks));
         }
     }
 
-    /// The answer to a commit.
-    pub(super) fn on_committed(
-        &mut self,
-        result: Result<(), KafkaError>,
-        partitions: &[(String, i32, Option<RDKafkaErrorCode>)],
-        now: Instant,
-    ) {
-        let Some((_, marks)) = self.commits.under_way.take() else { return };
-        if let Err(error) = result {
-            return self.commit_failed(error.rdkafka_error_code(), &error.to_string(), now);
-        }
-        let mut refused = None;
-        for (assignment, mark) in marks {
-            let place = &assignment.place;
-            let found = partitions
-                .iter()
-                .find(|(topic, partition, _)| *partition == place.partition && **topic == *place.topic);
-            match found.and_then(|(_, _, error)| *error) {
-                None => assignment.set_committed(mark),
-                Some(code) => refused = Some((code, format!("{place}: {code}"))),
+    /// Takes the answer to the commit under way, if it is there.
+    pub(super) fn take_commit(&mut self, now: Instant) -> Result<(), String> {
+        let answer = match self.commits.answers.try_recv() {
+            Ok(answer) => answer,
+            Err(TryRecvError::Empty) => return Ok(()),
+            Err(TryRecvError::Disconnected) => return Err("the thread that commits died".into()),
+        };
+        let Some((_, marks)) = self.commits.under_way.take() else { return Ok(()) };
+        let mut failed = None;
+        for (topic, result) in answer {
+            match result {
+                Ok(()) => {
+                    for (assignment, mark) in marks.iter().filter(|(assignment, _)| assignment.place.topic == topic) {
+                        assignment.set_committed(*mark);
+                    }
+                }
+                Err(error) => failed = Some(error),
             }
         }
-        self.answered(now);
-        match refused {
-            Some((code, text)) => self.commit_failed(Some(code), &text, now),
+        match failed {
+            Some(error) => self.commit_failed(error.rdkafka_error_code(), &error.to_string(), now),
             None => {
+                self.answered(now);
                 self.troubles.clear(Kind::Commit, now);
                 self.troubles.clear(Kind::GroupInUse, now);
             }
         }
+        Ok(())
     }
 
     fn commit_failed(&mut self, code: Option<RDKafkaErrorCode>, reason: &str, now: Instant) {

@@ -149,6 +149,7 @@ impl Session {
         let config =
             settings.consumer_config(partitions_in(first.as_ref().map(|(answer, _)| answer), settings.shards))?;
         let client = Arc::new(consumer(&settings.connection, &config, Context::new(&settings.connection))?);
+        let commits = Commits::start(&client, now)?;
         let producer = settings.dead_letter.as_ref().map(|_| Producer::new(&settings.connection)).transpose()?;
         let mut session = Self {
             troubles: Troubles::new(events.clone()),
@@ -165,7 +166,7 @@ impl Session {
             led: BTreeSet::new(),
             intake: true,
             waiting: BTreeSet::new(),
-            commits: Commits::new(now),
+            commits,
             asked: first.is_none(),
             probes: Vec::new(),
             hint: false,
@@ -188,6 +189,7 @@ impl Session {
     /// Works until it is told to close, or until the client is beyond repair.
     pub(super) fn run(mut self) -> Result<(), String> {
         let result = self.work();
+        self.commits.end();
         self.gauges.set_assigned(Vec::new());
         drop(self.producer.take());
         if !drop_within("kafka consumer", self.client, CLOSE_MAX) {
@@ -254,6 +256,7 @@ impl Session {
             self.take_answer(answer, now);
         }
         self.send_held_letters(now);
+        self.take_commit(now)?;
         self.commit(now);
         if self.intake && !self.asked {
             self.ask(now);
@@ -318,7 +321,6 @@ impl Session {
         for mail in mail {
             match mail {
                 Mail::Error(code, reason) => self.on_error(code, &reason, now),
-                Mail::Committed(result, partitions) => self.on_committed(result, &partitions, now),
                 Mail::Recreated(topic) => self.on_recreated(&topic, now),
             }
         }

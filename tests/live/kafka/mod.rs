@@ -1,0 +1,3 @@
+//! The Kafka room against a real broker.
+
+mod consume;
