@@ -27,8 +27,9 @@ const KEEPER: &str = r#"
 data=$1; log=$2; shift 2
 "$@" </dev/null >>"$log" 2>&1 &
 pid=$!
+exec 2>/dev/null
 echo $pid
-if read -r _; then wait $pid; exit; fi
+if read -r _; then wait $pid 2>/dev/null; exit; fi
 kill -KILL $pid 2>/dev/null
 wait $pid 2>/dev/null
 rm -rf "$data"

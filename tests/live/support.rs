@@ -218,6 +218,15 @@ impl Live {
         Self { sink, committer, task }
     }
 
+    /// Waits until the stream reports no problem.
+    pub(crate) async fn until_well(&self) {
+        let deadline = Instant::now() + SOON;
+        while let Some(problem) = self.sink.problem() {
+            assert!(Instant::now() < deadline, "still wrong: {problem}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Whether the stream has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.task.is_finished()

@@ -297,7 +297,7 @@ impl Session {
     }
 
     /// A partition stood still before the end of its log: either there is nothing there, or the client has fallen asleep.
-    pub(super) fn on_probe(&mut self, found: Vec<(Place, u64, Found)>, now: Instant) {
+    pub(super) fn on_probe(&mut self, found: Vec<(Place, u64, Found)>) {
         for (place, asked, found) in found {
             let Some(part) = self.part(&place) else { continue };
             if part.position() != asked || part.is_held() {
@@ -307,12 +307,10 @@ impl Session {
             match found {
                 Found::Nothing(end) => part.assignment.ledger().reached(end),
                 Found::Record => {
-                    let text =
-                        format!("{place} stood still at offset {asked} with records there; it was taken up anew");
                     let list = list_of(&place);
                     let again = self.client.incremental_unassign(&list).and_then(|()| self.assign_at(&place, asked));
-                    tracing::debug!(%place, ok = again.is_ok(), "taken up anew");
-                    self.troubles.raise(Kind::Client, text, now);
+                    tracing::warn!(%place, offset = asked, ok = again.is_ok(), "stood still before a record; taken up anew");
+                    self.events.count_error("stood_still");
                 }
             }
         }

@@ -312,7 +312,7 @@ impl Session {
             Answer::Topics(topics) => self.on_topics(topics, now),
             Answer::Start(ends) => self.on_start(ends, now),
             Answer::Watch(ends) => self.on_watch(ends, now),
-            Answer::Probe(found) => self.on_probe(found, now),
+            Answer::Probe(found) => self.on_probe(found),
         }
         self.answered(now);
     }

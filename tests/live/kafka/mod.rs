@@ -1,3 +1,4 @@
 //! The Kafka room against a real broker.
 
 mod consume;
+mod states;
