@@ -66,11 +66,14 @@ impl Poison {
     }
 }
 
+/// Names and values; a value may be null.
+type HeaderList<'a> = Vec<(&'a str, Option<&'a [u8]>)>;
+
 /// The parts of a message that an id can stand in, borrowed.
 pub(super) struct Parts<'a> {
     pub(super) key: Option<&'a [u8]>,
     pub(super) value: Option<&'a [u8]>,
-    pub(super) headers: Result<Vec<(&'a str, Option<&'a [u8]>)>, Poison>,
+    pub(super) headers: Result<HeaderList<'a>, Poison>,
 }
 
 impl<'a> Parts<'a> {
@@ -85,7 +88,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn headers<M: Message>(message: &M) -> Result<Vec<(&str, Option<&[u8]>)>, Poison> {
+fn headers<M: Message>(message: &M) -> Result<HeaderList<'_>, Poison> {
     let Some(headers) = message.headers() else { return Ok(Vec::new()) };
     // The client panics on a header whose name is not UTF-8; any producer can send one.
     let read = || headers.iter().map(|header| (header.key, header.value)).collect();

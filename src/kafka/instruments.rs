@@ -165,7 +165,8 @@ impl Instruments {
     }
 }
 
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
+#[cfg(feature = "cli")]
 mod tests {
     use super::*;
     use crate::kafka::assignment::Place;

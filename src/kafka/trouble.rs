@@ -13,6 +13,8 @@ use crate::contract::Events;
 const REMIND: Duration = Duration::from_secs(300);
 /// Something that happened once (a lost offset) stays in health for this long.
 const EVENT_SHOWN: Duration = Duration::from_secs(600);
+/// A complaint of the client library that has no state of its own stays for this long after the last one.
+const COMPLAINT_SHOWN: Duration = Duration::from_secs(30);
 /// The longest text of one trouble in bytes; brokers' reasons can be long.
 const TEXT_MAX: usize = 500;
 
@@ -67,9 +69,13 @@ impl Kind {
         }
     }
 
-    /// Whether it is over by itself after a while, since it happened rather than lasts.
-    const fn passes(self) -> bool {
-        matches!(self, Self::OffsetReset | Self::Misrouted | Self::Client)
+    /// How long it is shown after the last time; `None` for what lasts until it is over.
+    const fn shown(self) -> Option<Duration> {
+        match self {
+            Self::OffsetReset | Self::Misrouted => Some(EVENT_SHOWN),
+            Self::Client => Some(COMPLAINT_SHOWN),
+            _ => None,
+        }
     }
 }
 
@@ -124,10 +130,16 @@ impl Troubles {
         self.report();
     }
 
-    /// Something is wrong that is found at every look: counted and said when it begins.
-    pub(super) fn raise_once(&mut self, kind: Kind, now: Instant, text: impl FnOnce() -> String) {
-        if !self.has(kind) {
-            self.raise(kind, text(), now);
+    /// Something is wrong as every look finds again: counted and said when it begins, and when it becomes something else.
+    pub(super) fn hold(&mut self, kind: Kind, text: impl Into<String>, now: Instant) {
+        let text = text.into();
+        match self.standing.get(&kind) {
+            Some(trouble) if trouble.text == text => {}
+            Some(_) => {
+                self.standing.remove(&kind);
+                self.raise(kind, text, now);
+            }
+            None => self.raise(kind, text, now),
         }
     }
 
@@ -150,9 +162,8 @@ impl Troubles {
 
     /// Lets go of what happened long ago.
     pub(super) fn pass(&mut self, now: Instant) {
-        let old = |trouble: &Trouble| now.duration_since(trouble.last) >= EVENT_SHOWN;
         let before = self.standing.len();
-        self.standing.retain(|kind, trouble| !(kind.passes() && old(trouble)));
+        self.standing.retain(|kind, trouble| kind.shown().is_none_or(|shown| now.duration_since(trouble.last) < shown));
         if self.standing.len() < before {
             self.report();
         }
@@ -160,6 +171,10 @@ impl Troubles {
 
     pub(super) fn has(&self, kind: Kind) -> bool {
         self.standing.contains_key(&kind)
+    }
+
+    pub(super) fn has_any(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().any(|kind| self.has(*kind))
     }
 
     fn report(&self) {

@@ -144,6 +144,16 @@ impl Hand {
         }
     }
 
+    /// Sends the same value many times to a partition, each under the key `id`.
+    pub(crate) async fn send_many(&self, topic: &str, partition: i32, value: &[u8], times: usize) {
+        let record = || FutureRecord::to(topic).partition(partition).key("id").payload(value);
+        let under_way: Vec<_> =
+            (0..times).map(|_| self.producer.send_result(record()).map_err(|(error, _)| error).unwrap()).collect();
+        for sent in under_way {
+            sent.await.unwrap().map_err(|(error, _)| error).unwrap();
+        }
+    }
+
     /// What a group has committed, by partition.
     pub(crate) fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
         let mut config = self.config();

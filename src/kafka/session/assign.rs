@@ -5,7 +5,7 @@
 //! at the start of the log, never at its end. An offset that the log does not have any more restarts the partition at the start
 //! of the log, loudly, and asks for a resync.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,15 +22,22 @@ use crate::id::ShardId;
 
 /// A position that two watches in a row find outside the log is lost, even if the broker has not said so.
 const OUTSIDE_MAX: u8 = 2;
+/// A topic that was read is taken for deleted when so many looks in a row do not find it.
+const MISSED_MAX: u8 = 2;
 /// Partitions that could not be taken up are tried again after this long.
 const START_RETRY: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Leads these shards from now on: partitions of others are given back at once, new ones taken up by the next question.
+    /// Leads these shards from now on: partitions of others are given back at once, new ones taken up by the next question. So are
+    /// partitions with events of shards that were another's: they are read again, since their shard may be ours now.
     pub(super) fn lead(&mut self, shards: Vec<ShardId>) {
-        self.led = shards.into_iter().collect();
-        let led = self.led.clone();
-        self.give_back(|part| !led.contains(&part.assignment.shard));
+        let led: BTreeSet<ShardId> = shards.into_iter().collect();
+        let more = led.iter().any(|shard| !self.led.contains(shard));
+        self.led.clone_from(&led);
+        self.give_back(|part| !led.contains(&part.assignment.shard) || (more && part.foreign));
+        if more {
+            self.troubles.clear(Kind::Foreign, Instant::now());
+        }
     }
 
     pub(super) fn give_back_all(&mut self) {
@@ -107,8 +114,9 @@ impl Session {
                     }
                 }
                 Topic::Missing => {
-                    missing.push(name);
-                    self.on_missing(at, now);
+                    if self.on_missing(at) {
+                        missing.push(name);
+                    }
                 }
                 Topic::Failed(RDKafkaErrorCode::TopicAuthorizationFailed) => {
                     denied = true;
@@ -129,8 +137,7 @@ impl Session {
             return self.troubles.clear(Kind::TopicMissing, now);
         }
         let text = format!("there is no topic {}; events flow as soon as it is created", missing.join(", "));
-        self.troubles.raise(Kind::TopicMissing, text, now);
-        self.next_topics = self.next_topics.min(now + self.settings.timing.missing);
+        self.troubles.hold(Kind::TopicMissing, text, now);
     }
 
     fn say_uneven(&mut self, uneven: &[String], now: Instant) {
@@ -143,11 +150,12 @@ impl Session {
             self.settings.shards,
             uneven.join(", ")
         );
-        self.troubles.raise_once(Kind::Partitions, now, || text);
+        self.troubles.hold(Kind::Partitions, text, now);
     }
 
     fn on_partitions(&mut self, at: usize, count: i32, now: Instant) {
         let topic = &mut self.topics[at];
+        topic.missed = 0;
         match topic.partitions.replace(count) {
             Some(before) if before < count => {
                 tracing::info!(topic = %topic.name, from = before, to = count, "the topic has more partitions");
@@ -161,15 +169,21 @@ impl Session {
         }
     }
 
-    fn on_missing(&mut self, at: usize, now: Instant) {
+    /// A topic was not found; `true` if it is gone, as far as can be told.
+    fn on_missing(&mut self, at: usize) -> bool {
         let topic = &mut self.topics[at];
+        topic.missed = topic.missed.saturating_add(1);
+        self.next_topics = self.next_topics.min(Instant::now() + self.settings.timing.missing);
+        if topic.partitions.is_some() && topic.missed < MISSED_MAX {
+            return false;
+        }
         if topic.partitions.take().is_some() {
             topic.anew = true;
             tracing::warn!(topic = %topic.name, "the topic was deleted");
             self.drop_topic(at);
             self.ask_resync();
         }
-        let _ = now;
+        true
     }
 
     /// A topic of the same name stands in the place of the one that was read: everything begins anew.
@@ -234,8 +248,16 @@ impl Session {
             tracker: Some(Arc::clone(&assignment) as _),
         });
         tracing::debug!(%place, start, committed, "reading");
-        let part =
-            Part { assignment, source, held: Default::default(), letters: 0, paused: false, behind: None, outside: 0 };
+        let part = Part {
+            assignment,
+            source,
+            held: VecDeque::new(),
+            letters: 0,
+            paused: false,
+            behind: None,
+            outside: 0,
+            foreign: false,
+        };
         self.topics[at].parts.insert(place.partition, part);
     }
 

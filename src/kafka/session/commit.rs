@@ -27,12 +27,14 @@ const LEAVING_MAX: Duration = Duration::from_secs(60);
 
 /// Marks to commit, topic by topic: the client only tells of a commit that failed as a whole.
 type Marks = Vec<(Arc<str>, TopicPartitionList)>;
+/// The same as we know them.
+type Sent = Vec<(Arc<Assignment>, u64)>;
 type Answer = Vec<(Arc<str>, Result<(), KafkaError>)>;
 
 pub(super) struct Commits {
     send: Option<SyncSender<Marks>>,
     answers: Receiver<Answer>,
-    under_way: Option<(Instant, Vec<(Arc<Assignment>, u64)>)>,
+    under_way: Option<(Instant, Sent)>,
     next: Instant,
     /// After a failure nothing is sent before this.
     retry: Instant,
@@ -109,7 +111,7 @@ impl Session {
         if let Some((since, _)) = &self.commits.under_way {
             if now.duration_since(*since) > ANSWER_MAX {
                 let text = format!("commits to group {} are not answered", self.settings.group);
-                self.troubles.raise_once(Kind::Commit, now, || text);
+                self.troubles.hold(Kind::Commit, text, now);
             }
             return;
         }
@@ -135,7 +137,7 @@ impl Session {
 
     /// What is to be committed: marks that moved, and now and then those that did not. A partition that was given back is only
     /// committed where its mark moved, since its next leader may be ahead.
-    fn marks(&self, unchanged: bool) -> Vec<(Arc<Assignment>, u64)> {
+    fn marks(&self, unchanged: bool) -> Sent {
         let standing = self.parts().map(|part| (&part.assignment, unchanged));
         let leaving = self.commits.leaving.iter().map(|(_, left)| (left, false));
         let marks = standing.chain(leaving).filter_map(|(assignment, always)| {
@@ -145,7 +147,7 @@ impl Session {
         marks.collect()
     }
 
-    fn send_marks(&mut self, marks: Vec<(Arc<Assignment>, u64)>, now: Instant) {
+    fn send_marks(&mut self, marks: Sent, now: Instant) {
         let mut topics: Marks = Vec::new();
         for (assignment, mark) in &marks {
             let place = &assignment.place;

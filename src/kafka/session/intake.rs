@@ -100,11 +100,17 @@ impl Session {
 
     /// Its offset is owed and stays so: only the shard that leads it may do it, and nothing passes it on yet.
     fn on_foreign(&mut self, place: &Place, offset: u64, shard: ShardId, now: Instant) {
+        if let Some(part) = self.part(place) {
+            part.foreign = true;
+        }
+        if self.troubles.has(Kind::Foreign) {
+            return;
+        }
         let text = format!(
             "events on {place} belong to shard {shard}, which another process leads; offsets from {offset} on are held back \
              (set `hash` to the producers' partitioner)"
         );
-        self.troubles.raise_once(Kind::Foreign, now, || text);
+        self.troubles.raise(Kind::Foreign, text, now);
     }
 
     /// Asks to be told when a shard has room; at most once at a time.

@@ -51,6 +51,9 @@ const FIRST_LOOK_MAX: Duration = Duration::from_secs(3);
 /// The longest wait for the consumer to close; then it is left behind (B56).
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
+/// What keeps us from the brokers altogether.
+const REACHING: [Kind; 3] = [Kind::Login, Kind::Tls, Kind::Unreachable];
+
 /// What others tell the consumer's thread.
 pub(super) enum Note {
     /// The shards that this process leads now.
@@ -83,6 +86,8 @@ struct TopicState {
     parts: BTreeMap<i32, Part>,
     /// It was deleted and made anew: what was committed for it means nothing.
     anew: bool,
+    /// How many looks in a row did not find it; a broker that just started may not know its topics yet.
+    missed: u8,
 }
 
 /// One partition that is read now.
@@ -98,6 +103,8 @@ struct Part {
     behind: Option<u64>,
     /// How many watches in a row found its position outside the log.
     outside: u8,
+    /// It holds events of shards that another process leads.
+    foreign: bool,
 }
 
 pub(super) struct Session {
@@ -128,6 +135,8 @@ pub(super) struct Session {
     next_watch: Instant,
     next_letters: Instant,
     heard: bool,
+    /// Why a connection failed last; that all brokers are down is said without a reason.
+    last_failure: String,
 }
 
 impl Session {
@@ -141,7 +150,7 @@ impl Session {
         for name in &settings.topics {
             if !topics.iter().any(|topic| *topic.name == **name) {
                 let name = Arc::from(name.as_str());
-                topics.push(TopicState { name, partitions: None, parts: BTreeMap::new(), anew: false });
+                topics.push(TopicState { name, partitions: None, parts: BTreeMap::new(), anew: false, missed: 0 });
             }
         }
         lookout.ask(Question::Topics(topics.iter().map(|topic| Arc::clone(&topic.name)).collect()));
@@ -175,6 +184,7 @@ impl Session {
             next_watch: now,
             next_letters: now,
             heard: false,
+            last_failure: String::new(),
             settings,
             events,
         };
@@ -261,14 +271,10 @@ impl Session {
         if self.intake && !self.asked {
             self.ask(now);
         }
-        if self.gauges.silence(now) > SILENCE_MAX.as_secs_f64() && !self.troubles.has(Kind::Login) {
-            let seconds = self.gauges.silence(now).round();
-            self.troubles.raise_once(Kind::Unreachable, now, || {
-                format!(
-                    "no Kafka broker of {} has answered for {seconds} s",
-                    self.settings.connection.brokers.join(",")
-                )
-            });
+        if self.gauges.silence(now) > SILENCE_MAX.as_secs_f64() && !self.troubles.has_any(&REACHING) {
+            let (brokers, seconds) = (self.settings.connection.brokers.join(","), SILENCE_MAX.as_secs());
+            let text = format!("no Kafka broker of {brokers} has answered for {seconds} s");
+            self.troubles.raise(Kind::Unreachable, text, now);
         }
         self.troubles.pass(now);
         Ok(())
@@ -339,10 +345,12 @@ impl Session {
                 let text = format!("TLS to the Kafka brokers fails; check kafka.tls: {reason}");
                 self.troubles.raise(Kind::Tls, text, now);
             }
-            Code::AllBrokersDown | Code::Resolve => {
-                let text = format!("no Kafka broker of {brokers} can be reached: {reason}");
+            Code::AllBrokersDown => {
+                let text = format!("no Kafka broker of {brokers} can be reached: {}", self.last_failure);
                 self.troubles.raise(Kind::Unreachable, text, now);
             }
+            // A single connection that failed or ended; the client makes it anew by itself.
+            Code::BrokerTransportFailure | Code::Resolve => self.last_failure = reason.to_string(),
             Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed | Code::ClusterAuthorizationFailed => {
                 self.denied(reason, now);
             }
@@ -354,8 +362,7 @@ impl Session {
             Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
                 self.next_topics = self.next_topics.min(now + self.settings.timing.missing);
             }
-            // A single connection that ended; the client makes it anew by itself.
-            Code::BrokerTransportFailure | Code::OperationTimedOut | Code::PartitionEOF => {}
+            Code::OperationTimedOut | Code::PartitionEOF => {}
             _ => self.troubles.raise(Kind::Client, format!("the Kafka client says: {reason}"), now),
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use evenkeel::EventStream as _;
 use evenkeel::id::Partitioner;
+use evenkeel::kafka::KafkaStream;
 
 use crate::broker::Broker;
 use crate::sink::Sink;
@@ -141,4 +143,37 @@ async fn k5_b50_a_full_shard_pauses_and_resumes_without_loss() {
     live.sink.release();
     live.stop().await.unwrap();
     assert!(hand.committed(&settings.group, &topic, 4).values().all(|offset| *offset == 5_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn q8_a_stream_that_is_dropped_and_runs_again_goes_on_where_it_was() {
+    let Some(broker) = Broker::shared() else { return };
+    let (hand, topic) = (Hand::new(broker), fresh("again"));
+    hand.create(&topic, 1).await;
+    hand.send_numbered(&topic, 1, "id", 0..10).await;
+    let sink = Sink::new(Partitioner::Fnv1a, 1);
+    sink.hold();
+    let settings = settings(broker, &topic, 1);
+    let mut stream = KafkaStream::new(settings.clone()).unwrap();
+    let committer = stream.committer();
+    tokio::select! {
+        result = stream.run(sink.events()) => panic!("ended: {result:?}"),
+        () = until("the first pass", || sink.count() == 10) => {}
+    }
+    // Dropped, as after an error. The committer still commits what the engine settles.
+    for got in &sink.got()[..4] {
+        sink.settle(got);
+    }
+    committer.commit_now(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(hand.committed(&settings.group, &topic, 1), BTreeMap::from([(0, 4)]));
+    sink.settle(&sink.got()[4]);
+    tokio::select! {
+        result = stream.run(sink.events()) => panic!("ended: {result:?}"),
+        () = until("the second pass", || sink.count() == 15) => {}
+    }
+    let second: Vec<u64> = sink.got()[10..].iter().map(|got| got.offset).collect();
+    assert_eq!(second, [5, 6, 7, 8, 9], "what was done before it ran again was committed first");
+    sink.release();
+    committer.close(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(hand.committed(&settings.group, &topic, 1), BTreeMap::from([(0, 10)]));
 }

@@ -225,9 +225,9 @@ async fn k6_b06_a_broker_that_goes_and_comes_is_waited_for() {
     live.committer.commit_now(MINUTE).await.unwrap();
     for (round, kill) in [(1, false), (2, true)] {
         if kill {
-            broker.kill()
+            broker.kill();
         } else {
-            broker.stop()
+            broker.stop();
         }
         until("it is said", || live.sink.problem().is_some_and(|p| p.contains("can be reached"))).await;
         broker.start();
