@@ -1,7 +1,7 @@
 //! The thread that waits for brokers, so that the consumer's thread need not: topics, committed offsets, ends of the log.
 //!
 //! It has a client of its own, which is never subscribed and commits nothing. Must never hold up a stop: every call has a bound,
-//! and the first one that a broker does not answer ends the question. Tested by the live tests.
+//! and it has a shorter one once a broker did not answer. Tested by the live tests.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -20,6 +20,8 @@ use super::settings::{SettingsError, StreamSettings};
 
 /// The longest wait for one answer of a broker: long enough for a login over a slow line, short enough to notice an outage.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The same for the rest of a question in which some broker did not answer.
+const PATIENCE_LOST: Duration = Duration::from_millis(300);
 /// Between questions the client's own events (logins, tokens) are served this often.
 const SERVE: Duration = Duration::from_millis(200);
 /// The longest wait for the first record or the end of a partition in a probe.
@@ -158,7 +160,7 @@ fn find(client: &BaseConsumer<Context>, question: Question) -> Result<Answer, Ka
 }
 
 /// Whether an error says that no broker could be asked, rather than that one refused.
-fn is_silence(error: &KafkaError) -> bool {
+pub(super) fn is_silence(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         error.rdkafka_error_code(),
@@ -214,21 +216,28 @@ fn ends(
     client: &BaseConsumer<Context>,
     places: impl Iterator<Item = (Place, Option<u64>)>,
 ) -> Result<Vec<Ends>, KafkaError> {
-    let mut found = Vec::new();
+    let (mut found, mut silence, mut patience) = (Vec::new(), None, ANSWER_MAX);
     for (place, asked) in places {
-        match client.fetch_watermarks(&place.topic, place.partition, ANSWER_MAX) {
+        match client.fetch_watermarks(&place.topic, place.partition, patience) {
             Ok((low, high)) => found.push(Ends {
                 place,
                 asked,
                 low: u64::try_from(low).unwrap_or_default(),
                 high: u64::try_from(high).unwrap_or_default(),
             }),
-            Err(error) if is_silence(&error) => return Err(error),
+            // One broker of several may be down: the partitions of the others must not wait for it.
+            Err(error) if is_silence(&error) => {
+                patience = PATIENCE_LOST;
+                silence = Some(error);
+            }
             // The partition has no leader just now, or is gone; the next look at the topics tells.
             Err(error) => tracing::debug!(%place, %error, "no begin and end"),
         }
     }
-    Ok(found)
+    match silence {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
 }
 
 /// Reads from a position with a reader of its own: what ends without a record proves that there is none up to `to`, which was the

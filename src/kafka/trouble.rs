@@ -27,8 +27,10 @@ pub(super) enum Kind {
     Tls,
     /// No broker answers.
     Unreachable,
-    /// We may not do something.
+    /// We may not read a topic.
     Denied,
+    /// We may not use the group.
+    GroupDenied,
     /// A topic does not exist.
     TopicMissing,
     /// Another program uses our group.
@@ -57,6 +59,7 @@ impl Kind {
             Self::Tls => "tls",
             Self::Unreachable => "unreachable",
             Self::Denied => "denied",
+            Self::GroupDenied => "group_denied",
             Self::TopicMissing => "topic_missing",
             Self::GroupInUse => "group_in_use",
             Self::Commit => "commit",

@@ -197,6 +197,26 @@ impl Broker {
         log.lines().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
+    /// Runs one of Kafka's own tools against it; a few seconds each, so only for what a client cannot do.
+    pub(crate) async fn tool(&self, class: &str, args: &[&str]) {
+        let installed = installed().expect("there is a broker");
+        let done = tokio::process::Command::new(fs::read_to_string(installed.join("java")).unwrap().trim())
+            .args([
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                "-cp",
+            ])
+            .arg(installed.join("libs").join("*"))
+            .args([class, "--bootstrap-server", &self.plain()])
+            .args(args)
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{class} {args:?}: {said}{}", String::from_utf8_lossy(&done.stdout));
+    }
+
     /// Without TLS and login.
     pub(crate) fn plain(&self) -> String {
         self.address(0)

@@ -24,8 +24,8 @@ use crate::id::ShardId;
 const OUTSIDE_MAX: u8 = 2;
 /// A topic that was read is taken for deleted when so many looks in a row do not find it.
 const MISSED_MAX: u8 = 2;
-/// Partitions that could not be taken up are tried again after this long.
-const START_RETRY: Duration = Duration::from_secs(1);
+/// Partitions that could not be taken up are tried again after this long; other questions get their turn in between.
+const START_RETRY: Duration = Duration::from_secs(2);
 
 impl Session {
     /// Leads these shards from now on: partitions of others are given back at once, new ones taken up by the next question. So are
@@ -120,7 +120,7 @@ impl Session {
                 }
                 Topic::Failed(RDKafkaErrorCode::TopicAuthorizationFailed) => {
                     denied = true;
-                    self.denied(&format!("topic {name}"), now);
+                    self.denied(RDKafkaErrorCode::TopicAuthorizationFailed, now);
                 }
                 Topic::Failed(code) => tracing::debug!(topic = %name, %code, "topic not known just now"),
             }
@@ -207,7 +207,6 @@ impl Session {
 
     /// Takes up partitions where their committed offsets say.
     pub(super) fn on_start(&mut self, ends: Vec<Ends>, now: Instant) {
-        self.next_start = now + START_RETRY;
         let mut touched = BTreeSet::new();
         for Ends { place, asked, low, high } in ends {
             let Some(at) = self.topics.iter().position(|topic| topic.name == place.topic) else { continue };
@@ -229,6 +228,9 @@ impl Session {
         // Only now: all partitions of a topic that is new begin at the start of its log.
         for at in touched {
             self.topics[at].anew = false;
+        }
+        if self.lacks_any() {
+            self.next_start = now + START_RETRY;
         }
         self.show_assigned();
     }

@@ -100,7 +100,11 @@ impl Commits {
 
     fn tidy(&mut self, now: Instant, draining: bool) {
         self.leaving.retain(|(since, left)| {
-            let settled = left.committed() == Some(left.ledger().low_water()) && left.ledger().owed() == 0;
+            let (mark, owed) = {
+                let mut ledger = left.ledger();
+                (ledger.low_water(), ledger.owed())
+            };
+            let settled = owed == 0 && left.committed() == Some(mark);
             !settled && (draining || now.duration_since(*since) < LEAVING_MAX)
         });
     }
@@ -191,6 +195,7 @@ impl Session {
                 self.answered(now);
                 self.troubles.clear(Kind::Commit, now);
                 self.troubles.clear(Kind::GroupInUse, now);
+                self.troubles.clear(Kind::GroupDenied, now);
             }
         }
         Ok(())
@@ -214,7 +219,7 @@ impl Session {
                 );
                 self.troubles.raise(Kind::GroupInUse, text, now);
             }
-            Some(Code::GroupAuthorizationFailed | Code::TopicAuthorizationFailed) => self.denied(reason, now),
+            Some(code @ (Code::GroupAuthorizationFailed | Code::TopicAuthorizationFailed)) => self.denied(code, now),
             // The topic is gone; the next look at the topics says so.
             Some(Code::UnknownTopicOrPartition) => self.next_topics = self.next_topics.min(now),
             _ => {

@@ -28,7 +28,7 @@ use super::close::drop_within;
 use super::connect::consumer;
 use super::context::{Context, Mail};
 use super::instruments::{Gauges, Instruments};
-use super::lookout::{Answer, Lookout, Question, Topic};
+use super::lookout::{Answer, Lookout, Question, Topic, is_silence};
 use super::misrouted::Tally;
 use super::producer::Producer;
 use super::settings::{SettingsError, StreamSettings};
@@ -51,6 +51,8 @@ const FIRST_LOOK_MAX: Duration = Duration::from_secs(3);
 /// The longest wait for the consumer to close; then it is left behind (B56).
 const CLOSE_MAX: Duration = Duration::from_secs(3);
 
+/// After a question that failed as a whole partitions are asked for again after this long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// What keeps us from the brokers altogether.
 const REACHING: [Kind; 3] = [Kind::Login, Kind::Tls, Kind::Unreachable];
 
@@ -309,12 +311,7 @@ impl Session {
 
     fn take_answer(&mut self, answer: Answer, now: Instant) {
         match answer {
-            Answer::Failed(error) => {
-                tracing::debug!(stream = %self.events.name(), %error, "the brokers did not answer");
-                self.next_topics = self.next_topics.min(now + self.settings.timing.missing);
-                self.next_start = now + self.settings.timing.missing.min(Duration::from_secs(1));
-                return;
-            }
+            Answer::Failed(error) => return self.on_no_answer(&error, now),
             Answer::Topics(topics) => self.on_topics(topics, now),
             Answer::Start(ends) => self.on_start(ends, now),
             Answer::Watch(ends) => self.on_watch(ends, now),
@@ -351,9 +348,7 @@ impl Session {
             }
             // A single connection that failed or ended; the client makes it anew by itself.
             Code::BrokerTransportFailure | Code::Resolve => self.last_failure = reason.to_string(),
-            Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed | Code::ClusterAuthorizationFailed => {
-                self.denied(reason, now);
-            }
+            Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed => self.denied(code, now),
             // Said by the broker of a position that is not in the log; which partition it is, the client does not say.
             Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation => {
                 self.hint = true;
@@ -367,12 +362,30 @@ impl Session {
         }
     }
 
-    fn denied(&mut self, reason: &str, now: Instant) {
+    fn denied(&mut self, code: RDKafkaErrorCode, now: Instant) {
         let group = &self.settings.group;
-        let text = format!(
-            "Kafka denies access ({reason}); this login needs Read and Describe on the topics and Read on group {group}"
-        );
-        self.troubles.raise(Kind::Denied, text, now);
+        if code == RDKafkaErrorCode::GroupAuthorizationFailed {
+            let text = format!("Kafka denies the consumer group {group}; this login needs Read on it");
+            self.troubles.hold(Kind::GroupDenied, text, now);
+        } else {
+            let topics = self.settings.topics.join(", ");
+            let text = format!("Kafka denies a topic of {topics}; this login needs Read and Describe on each");
+            self.troubles.hold(Kind::Denied, text, now);
+        }
+    }
+
+    /// The brokers did not answer a question; silence is noticed elsewhere, by how long it lasts.
+    fn on_no_answer(&mut self, error: &KafkaError, now: Instant) {
+        tracing::debug!(stream = %self.events.name(), %error, "the brokers did not answer");
+        self.next_topics = self.next_topics.min(now + self.settings.timing.missing);
+        self.next_start = now + ASK_AGAIN;
+        match error.rdkafka_error_code() {
+            Some(code @ (RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::GroupAuthorizationFailed)) => {
+                self.denied(code, now);
+            }
+            _ if is_silence(error) => {}
+            _ => self.troubles.raise(Kind::Client, format!("the Kafka brokers say: {error}"), now),
+        }
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {

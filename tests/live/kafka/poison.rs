@@ -19,8 +19,7 @@ fn sink() -> std::sync::Arc<Sink> {
 
 fn text(message: &OwnedMessage, name: &str) -> Option<String> {
     let headers = message.headers()?;
-    let found =
-        (0..headers.count()).filter_map(|at| headers.try_get(at)).filter(|header| header.key == name).next_back()?;
+    let found = (0..headers.count()).filter_map(|at| headers.try_get(at)).rfind(|header| header.key == name)?;
     found.value.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 

@@ -237,7 +237,7 @@ async fn k6_b06_a_broker_that_goes_and_comes_is_waited_for() {
     }
     // Frozen: connections stay open and nothing is answered, which no error tells.
     broker.freeze();
-    until("the silence is said", || live.sink.problem().is_some_and(|p| p.contains("has answered for"))).await;
+    until("the silence is said", || live.sink.problem().is_some_and(|p| p.contains("no Kafka broker of"))).await;
     broker.thaw();
     hand.send_numbered(&topic, 2, "id", 30..40).await;
     until("events after the thaw", || live.sink.ids().len() == 40).await;
@@ -324,4 +324,45 @@ async fn k6_a_group_that_another_program_uses_is_said() {
     live.until_well().await;
     live.stop().await.unwrap();
     assert_eq!(hand.committed(&settings.group, &topic, 1), BTreeMap::from([(0, 3)]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn k6_access_that_is_denied_is_said_and_waited_for() {
+    let Some(broker) = Broker::shared() else { return };
+    let (hand, topic) = (Hand::new(broker), fresh("denied"));
+    hand.create(&topic, 1).await;
+    hand.send_numbered(&topic, 1, "id", 0..3).await;
+    let mut settings = settings(broker, &topic, 1);
+    settings.connection.brokers = vec![broker.sasl()];
+    settings.connection.sasl = Some(evenkeel::kafka::Sasl::Password {
+        mechanism: evenkeel::kafka::SaslMechanism::Plain,
+        username: "alice".into(),
+        password: evenkeel::kafka::Secret::new("alice-secret"),
+    });
+    let rules = [
+        ("--topic", topic.clone(), "denies a topic"),
+        ("--group", settings.group.clone(), "denies the consumer group"),
+    ];
+    for (kind, name, _) in &rules {
+        deny(broker, "--add", kind, name).await;
+    }
+    let live = Live::start(settings.clone(), sink());
+    for (kind, name, said) in &rules {
+        until(said, || live.sink.problem().is_some_and(|problem| problem.contains(said))).await;
+        assert_eq!(live.sink.count(), 0);
+        deny(broker, "--remove", kind, name).await;
+    }
+    until("its events", || live.sink.count() == 3).await;
+    live.until_well().await;
+    live.stop().await.unwrap();
+    assert_eq!(hand.committed(&settings.group, &topic, 1), BTreeMap::from([(0, 3)]));
+}
+
+/// Denies alice a topic or a group, or no longer does.
+async fn deny(broker: &Broker, what: &str, kind: &str, name: &str) {
+    let mut args = vec![what, "--deny-principal", "User:alice", "--operation", "All", kind, name];
+    if what == "--remove" {
+        args.push("--force");
+    }
+    broker.tool("org.apache.kafka.tools.AclCommand", &args).await;
 }
