@@ -133,6 +133,16 @@ pub struct Events {
 pub trait EventSink: Send + Sync {
     /// Takes an event, or says why not. Never blocks.
     fn offer(&self, event: &Event<'_>) -> Offer;
+    /// Takes as many of these events as there is room for, in order. Gives their number, and why it stopped if it did.
+    fn offer_all(&self, events: &[Event<'_>]) -> (usize, Option<Offer>) {
+        for (taken, event) in events.iter().enumerate() {
+            match self.offer(event) {
+                Offer::Sent(_) | Offer::Refused(_) => {}
+                stop => return (taken, Some(stop)),
+            }
+        }
+        (events.len(), None)
+    }
     /// Resolves when the shard may have room for an event of this stream again.
     fn room(&self, shard: ShardId) -> BoxFuture<'_, ()>;
     /// Numbers a source of this stream.
@@ -191,6 +201,31 @@ impl Events {
                         () = self.sink.stopping().cancelled() => return Err(Stopped),
                     }
                 }
+            }
+        }
+    }
+
+    /// Hands over many events at once, waiting while there is no room; cheaper than one by one. Refused and foreign ones are passed
+    /// over.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the engine takes no more events.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits for room, a first part was handed over.
+    pub async fn send_all(&self, mut events: &[Event<'_>]) -> Result<(), Stopped> {
+        loop {
+            let (taken, stop) = self.sink.offer_all(events);
+            events = &events[taken..];
+            match stop {
+                None => return Ok(()),
+                Some(Offer::Full(shard)) => {
+                    tokio::select! {
+                        () = self.sink.room(shard) => {}
+                        () = self.sink.stopping().cancelled() => return Err(Stopped),
+                    }
+                }
+                Some(_) => return Err(Stopped),
             }
         }
     }
