@@ -1,4 +1,4 @@
-# What people type; `make` alone lists it. The work is done by the scripts in .ci/, which print what they do and how long it took.
+# What people type; `make` alone lists it. The scripts in .ci/ do the work, and print what they do and how long it took.
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench clean

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes one zone's file in generated/ what its declaration in zones/ says, whatever state it is in now.
 #
-# evenkeel calls it with the zone's name in EVENKEEL_ID, and again later if it exits with anything but 0. It may be called
-# at any time and any number of times, so it asks what is true now, not what has happened.
+# evenkeel calls it with the zone's name in EVENKEEL_ID, and again later if it exits with anything but 0. It may be
+# called at any time and any number of times, so it asks what is true now, not what has happened.
 set -eu
 
 case $EVENKEEL_ID in
