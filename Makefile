@@ -26,8 +26,7 @@ check: ## Format, lints, docs, features, licences, and the cost of the hot path
 	@.ci/check
 
 bench: ## Measure: a table on standard error, a JSON object a line on standard output
-	@.ci/system bench >&2
-	@cargo bench --quiet --locked --bench evenkeel
+	@.ci/bench
 
 clean: ## Remove what was built, and the quickstart's copy
 	@cargo clean

@@ -89,15 +89,20 @@ pub(super) fn commands(tree: &Tree, file: &File) -> Vec<Fault> {
     let targets = targets(tree);
     let mut faults = Vec::new();
     for (number, code) in code_of(file) {
-        let words: Vec<_> = code.split_whitespace().collect();
-        for pair in words.windows(2).filter(|pair| pair[0] == "make") {
-            let target = pair[1].trim_end_matches([',', '.', ';', ')']);
-            if target.starts_with(|c: char| c.is_ascii_lowercase()) && !targets.contains(target) {
+        for target in made(&code) {
+            if !targets.contains(target) {
                 faults.push(file.fault(number, format!("the Makefile has no target `{target}`")));
             }
         }
     }
     faults
+}
+
+/// The targets that a line of shell asks `make` for.
+fn made(code: &str) -> Vec<&str> {
+    let commands = code.split(['&', '|', ';', '(', ')']).map(|command| command.trim_start_matches(['$', ' ']));
+    let targets = commands.filter_map(|command| command.strip_prefix("make ")?.split_whitespace().next());
+    targets.filter(|target| target.starts_with(|c: char| c.is_ascii_lowercase())).collect()
 }
 
 fn targets(tree: &Tree) -> BTreeSet<&str> {
@@ -156,6 +161,48 @@ pub(super) fn map(tree: &Tree) -> Vec<Fault> {
         }
     }
     faults
+}
+
+/// A rule or case that the code names is explained: Q4 in docs/rules.md, B04 in docs/cases.md.
+pub(super) fn codes(tree: &Tree) -> Vec<Fault> {
+    let text = |path: &str| tree.get(path).map_or("", |file| file.text.as_str());
+    let (rules, cases) = (text("docs/rules.md"), text("docs/cases.md"));
+    let mut faults = Vec::new();
+    for file in tree.rust().filter(|file| !file.path.starts_with("tests/it/tidy/")) {
+        for (number, line) in file.lines() {
+            for code in named_codes(line) {
+                let (page, entry) = match code.as_bytes()[0] {
+                    b'B' => ("docs/cases.md", cases.contains(&format!("| {code} |"))),
+                    _ => ("docs/rules.md", rules.contains(&format!("**{code}**"))),
+                };
+                if !entry {
+                    faults.push(file.fault(number, format!("{page} does not explain {code}")));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// The codes in a comment, and those that a function's name begins with.
+fn named_codes(line: &str) -> Vec<String> {
+    let comment = line.split_once("//").map_or("", |(_, comment)| comment);
+    let words = comment.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let mut codes: Vec<_> = words.filter(|word| is_code(word)).map(str::to_owned).collect();
+    if let Some((_, name)) = line.split_once("fn ") {
+        codes.extend(name.split('_').map(str::to_uppercase).take_while(|part| is_code(part)));
+    }
+    codes
+}
+
+/// A group's letter and one or two digits; cases (B) have two.
+fn is_code(word: &str) -> bool {
+    let (group, number) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+    let digits = if group == "B" { 2..=2 } else { 1..=2 };
+    group.len() == 1
+        && "QDGCRLKXTIB".contains(group)
+        && digits.contains(&number.len())
+        && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// What is fetched is fetched in one version, written down.
@@ -263,6 +310,19 @@ mod tests {
         ]);
         let expected = [(".ci/test", 2), ("tests/live/main.rs", 1), ("CONTRIBUTING.md", 2)];
         assert_eq!(lines(&switches(&tree)), expected);
+    }
+
+    #[test]
+    fn a_rule_or_case_that_nobody_explains_is_caught() {
+        let tree = tree(&[
+            ("docs/rules.md", "- **K4** At least once."),
+            ("docs/cases.md", "| B04 | a commit past open work |"),
+            (
+                "src/id/mod.rs",
+                "// rule K4, case B04\nfn k4_b04_commits() {}\n// K5\nfn b05_k4_gaps(t1: u8) {}\nlet q4 = Q4;",
+            ),
+        ]);
+        assert_eq!(lines(&codes(&tree)), [("src/id/mod.rs", 3), ("src/id/mod.rs", 4)]);
     }
 
     #[test]

@@ -159,6 +159,7 @@ fn the_documents_name_what_is_there() {
     none(TREE.markdown().flat_map(|file| docs::commands(&TREE, file)));
     none(docs::switches(&TREE));
     none(docs::map(&TREE));
+    none(docs::codes(&TREE));
 }
 
 #[test]
