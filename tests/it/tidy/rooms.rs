@@ -4,7 +4,7 @@
 //! Tested below with planted faults.
 
 use super::scan::{self, Path, Token};
-use super::{Fault, File, Tree};
+use super::{Fault, File, Tree, style};
 
 /// Each room and the rooms that it may name. ARCHITECTURE.md says why.
 const ARROWS: [(&str, &[&str]); 12] = [
@@ -98,8 +98,11 @@ pub(super) fn arrows(file: &File) -> Vec<Fault> {
     let mut faults = Vec::new();
     for path in scan::paths(&tokens) {
         let Some(to) = target(&path, depth(&file.path) + inline[path.token]) else { continue };
-        if to != from && !allowed.contains(&to) {
-            faults.push(file.fault(path.line, format!("{from} must not know {to} ({})", path.names.join("::"))));
+        let named = path.names.join("::");
+        if !ARROWS.iter().any(|(room, _)| *room == to) {
+            faults.push(file.fault(path.line, format!("{named} hides whose it is; name its room")));
+        } else if to != from && !allowed.contains(&to) {
+            faults.push(file.fault(path.line, format!("{from} must not know {to} ({named})")));
         } else if from == "service" && EDGES.contains(&to) && !wiring {
             faults.push(file.fault(path.line, format!("within service only wiring knows {to}")));
         }
@@ -146,8 +149,7 @@ pub(super) fn foreign(file: &File) -> Vec<Fault> {
 
 /// The pure rooms read no clock, wait for nothing, and neither log nor touch anything outside; their tests may.
 pub(super) fn pure(file: &File) -> Vec<Fault> {
-    let for_tests = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
-    if for_tests || !PURE.iter().any(|path| file.path.starts_with(path)) {
+    if style::is_test(&file.path) || !PURE.iter().any(|path| file.path.starts_with(path)) {
         return Vec::new();
     }
     let tokens = scan::tokens(&file.text);

@@ -17,7 +17,7 @@ pub(super) fn header(file: &File) -> Vec<Fault> {
     if told { Vec::new() } else { vec![file.fault(1, "the first line must be `//!` and say what the file is")] }
 }
 
-/// Lines that people read fit a screen; a table's row, which cannot be broken, and a web address may be longer.
+/// Lines that people read fit a screen. What cannot be broken may be longer: a table's row, a web address, a test's text.
 pub(super) fn columns(file: &File) -> Vec<Fault> {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let script = file.text.starts_with("#!") || file.path.starts_with(".ci/") || name == "Makefile";
@@ -26,13 +26,19 @@ pub(super) fn columns(file: &File) -> Vec<Fault> {
     }
     let mut faults = Vec::new();
     for (number, line) in file.lines() {
-        let unbreakable = name.ends_with(".md") && (line.starts_with('|') || line.contains("](http"));
+        let text = is_test(&file.path) && line.contains('"');
+        let unbreakable = text || name.ends_with(".md") && (line.starts_with('|') || line.contains("](http"));
         let columns = line.chars().count();
         if columns > COLUMNS_MAX && !unbreakable {
             faults.push(file.fault(number, format!("{columns} columns, at most {COLUMNS_MAX} are allowed")));
         }
     }
     faults
+}
+
+/// Whether a Rust file holds tests and nothing else.
+pub(super) fn is_test(path: &str) -> bool {
+    path.ends_with(".rs") && (path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs"))
 }
 
 /// A function fits a screen.
@@ -48,7 +54,7 @@ pub(super) fn function_lines(file: &File) -> Vec<Fault> {
 
 /// A file can be held in the head. Files of tests are lists of cases and may be longer.
 pub(super) fn file_lines(file: &File) -> Vec<Fault> {
-    if file.path.starts_with("tests/") || file.path.ends_with("/tests.rs") {
+    if is_test(&file.path) {
         return Vec::new();
     }
     let tokens = scan::tokens(&file.text);
@@ -140,6 +146,7 @@ mod tests {
         let long = format!("ok\n{}\n{}", "ä".repeat(COLUMNS_MAX), "a".repeat(COLUMNS_MAX + 1));
         catches(columns, "src/id/mod.rs", &long, &[3]);
         catches(columns, "Makefile", &long, &[3]);
+        catches(columns, "tests/it/x.rs", &long.replace("ok", &format!("\"{}\"", "x".repeat(200))), &[3]);
         catches(columns, "docs/x.md", &format!("| {} |", "a".repeat(200)), &[]);
         catches(columns, "Cargo.lock", &long, &[]);
     }
