@@ -17,7 +17,7 @@ pub(super) fn header(file: &File) -> Vec<Fault> {
     if told { Vec::new() } else { vec![file.fault(1, "the first line must be `//!` and say what the file is")] }
 }
 
-/// Lines that people read fit a screen. What cannot be broken may be longer: a table's row, a web address, a test's text.
+/// Lines that people read fit a screen. What cannot be broken may be longer: a table's row, an address, a test's text.
 pub(super) fn columns(file: &File) -> Vec<Fault> {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let script = file.text.starts_with("#!") || file.path.starts_with(".ci/") || name == "Makefile";
