@@ -93,8 +93,8 @@ impl Run {
         format!("{}-{}", self.parts.term.shard, self.fencing_token())
     }
 
-    /// The same for all attempts to answer the same events, also after a failover; another once a new event came. A target
-    /// that must not act twice remembers it (an idempotency key).
+    /// The same for all attempts to answer the same events, also after a failover; another once a new event came. A
+    /// target that must not act twice remembers it (an idempotency key).
     #[must_use]
     pub fn key(&self) -> String {
         let parts = &self.parts;

@@ -12,7 +12,8 @@ use super::BoxFuture;
 use super::source::Source;
 use crate::id::{IdError, Receipt, ShardId, SourceId};
 
-/// A source of events. It runs once per process while the process leads a shard, and hands over ids until it is told to stop.
+/// A source of events. It runs once per process while the process leads a shard, and hands over ids until it is told to
+/// stop.
 ///
 /// ```
 /// use evenkeel::{EventStream, Events, StreamError};
@@ -31,11 +32,12 @@ use crate::id::{IdError, Receipt, ShardId, SourceId};
 /// ```
 ///
 /// # Cancel safety
-/// On shutdown and on loss of leadership the future is dropped at an await. What it had not handed over is gone for this
-/// process; a stream that owes its events to somebody opens a [`Source`] with a tracker and acknowledges what is done.
+/// On shutdown and on loss of leadership the future is dropped at an await. What it had not handed over is gone for
+/// this process; a stream that owes its events to somebody opens a [`Source`] with a tracker and acknowledges what is
+/// done.
 pub trait EventStream: Send + 'static {
-    /// Runs until it fails or ends by itself. A failure restarts it with growing delays, unless it is `critical` (Q8); an end
-    /// is reported in health.
+    /// Runs until it fails or ends by itself. A failure restarts it with growing delays, unless it is `critical` (Q8);
+    /// an end is reported in health.
     ///
     /// # Errors
     /// Whatever stopped it; the message is shown to people.
@@ -100,8 +102,8 @@ pub struct Event<'a> {
 pub enum Sent {
     /// Handed to the shard that owns the id.
     Taken,
-    /// Another process leads the id's shard. Whoever owes the event to somebody passes it on there; a resync does not need to,
-    /// since that leader lists for itself.
+    /// Another process leads the id's shard. Whoever owes the event to somebody passes it on there; a resync does not
+    /// need to, since that leader lists for itself.
     Foreign(ShardId),
     /// The user's own hash dropped it; it counts as done.
     Dropped,
@@ -170,8 +172,8 @@ impl Events {
         Self { sink, default_source, position: Arc::default() }
     }
 
-    /// Hands over an id, waiting while the shard has no room. An empty id is ignored (Q1), one that breaks the id rules is
-    /// counted and passed over.
+    /// Hands over an id, waiting while the shard has no room. An empty id is ignored (Q1), one that breaks the id rules
+    /// is counted and passed over.
     ///
     /// # Errors
     /// [`Stopped`] when the engine takes no more events.
@@ -250,7 +252,8 @@ impl Events {
         Receipt::new(self.default_source, self.position.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
 
-    /// Numbers a source of this stream; every assignment is a new one, so that late answers of an old one settle nothing.
+    /// Numbers a source of this stream; every assignment is a new one, so that late answers of an old one settle
+    /// nothing.
     #[must_use]
     pub fn open(&self, source: Source) -> SourceId {
         self.sink.open(source)
