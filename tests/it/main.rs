@@ -1,1 +1,7 @@
 //! Hermetic tests: no service, no network beyond loopback.
+
+mod store;
+mod store_conformance;
+mod store_crash;
+mod store_file;
+mod support;

@@ -1,0 +1,41 @@
+//! Help for tests: numbers by chance, and this test again in a process of its own.
+
+use std::hash::{BuildHasher, RandomState};
+use std::process::Command;
+
+/// Numbers by chance from a seed that is printed, so that a failure can be played again with `EVENKEEL_TEST_SEED`.
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new() -> Self {
+        let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+        println!("EVENKEEL_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number below `bound` (splitmix64).
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// What the variable `EVENKEEL_TEST_CHILD` says, in a test that was started by [`again`].
+pub(crate) fn child() -> Option<String> {
+    std::env::var("EVENKEEL_TEST_CHILD").ok()
+}
+
+/// The arguments that run a test of this binary again, alone and with its output.
+pub(crate) fn again(mut command: Command, test: &str, child: &str) -> Command {
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env("EVENKEEL_TEST_CHILD", child);
+    command
+}
+
+/// This test binary.
+pub(crate) fn this_binary() -> std::path::PathBuf {
+    std::env::current_exe().expect("a test knows its own path")
+}
