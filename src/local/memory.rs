@@ -55,8 +55,9 @@ impl State {
     }
 
     fn next_revision(&mut self, shard: ShardId) -> Result<u64, StoreError> {
+        let incarnation = self.cluster.as_ref().map(|cluster| cluster.incarnation);
         let shard = self.shards.entry(shard).or_default();
-        shard.seen = shard.seen.next(SystemTime::now())?;
+        shard.seen = shard.seen.next(SystemTime::now(), incarnation)?;
         Ok(shard.seen.revision)
     }
 

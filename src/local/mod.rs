@@ -3,7 +3,7 @@
 //! Must never know the engine: it meets it through `contract` alone.
 
 // mod channel;
-// mod elector;
+mod elector;
 #[cfg(feature = "file-store")]
 mod file;
 #[cfg(feature = "file-store")]
@@ -14,7 +14,7 @@ mod noop;
 mod seen;
 
 // pub use channel::{Closed, FromStream, Sender, channel, from_stream};
-// pub use elector::{LocalElector, ManualElector, ManualHandle};
+pub use elector::{LocalElector, ManualElector, ManualHandle};
 #[cfg(feature = "file-store")]
 pub use file::FileStore;
 pub use memory::MemoryStore;

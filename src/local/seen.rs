@@ -18,13 +18,17 @@ impl Seen {
     ///
     /// Its revision is the time in microseconds, or one more than the last where the clock says no later: so tokens grow
     /// from one process to the next even where what was seen is lost with it, be it a memory store or a lost disk.
-    pub(super) fn next(self, now: SystemTime) -> Result<Self, StoreError> {
+    /// The incarnation is the cluster's, 1 where none was written down.
+    pub(super) fn next(self, now: SystemTime, incarnation: Option<u32>) -> Result<Self, StoreError> {
         let micros = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
         let after = self.revision.checked_add(1).ok_or_else(|| StoreError::Corrupt {
             id: "the latest term".into(),
             reason: format!("revision {} has no successor", self.revision),
         })?;
-        Ok(Self { revision: u64::try_from(micros).unwrap_or(0).max(after), ..self })
+        Ok(Self {
+            incarnation: self.incarnation.max(incarnation.unwrap_or(1)),
+            revision: u64::try_from(micros).unwrap_or(0).max(after),
+        })
     }
 
     /// The latest term once this one has written.
@@ -46,11 +50,20 @@ mod tests {
         let at = |micros| SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
         let mut seen = Seen::default();
         for (now, wanted) in [(1_000, 1_000), (1_000, 1_001), (5, 1_002), (0, 1_003), (2_000, 2_000)] {
-            seen = seen.next(at(now)).unwrap();
+            seen = seen.next(at(now), None).unwrap();
             assert_eq!(seen.revision, wanted);
         }
-        assert_eq!(seen.next(SystemTime::UNIX_EPOCH - Duration::from_secs(1)).unwrap().revision, 2_001);
-        assert!(matches!(Seen { revision: u64::MAX, ..seen }.next(at(1)), Err(StoreError::Corrupt { .. })));
+        assert_eq!(seen.next(SystemTime::UNIX_EPOCH - Duration::from_secs(1), None).unwrap().revision, 2_001);
+        assert!(matches!(Seen { revision: u64::MAX, ..seen }.next(at(1), None), Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn l4_a_term_that_has_begun_fences_the_ones_before() {
+        let first = Seen::default().next(SystemTime::UNIX_EPOCH, Some(4)).unwrap();
+        let term = Term { shard: ShardId(0), incarnation: first.incarnation, revision: first.revision };
+        assert!(first.admit(term).is_ok());
+        let second = first.next(SystemTime::UNIX_EPOCH, Some(4)).unwrap();
+        assert!(matches!(second.admit(term), Err(StoreError::Fenced)), "before the second has written anything");
     }
 
     #[test]

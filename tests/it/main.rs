@@ -1,5 +1,6 @@
 //! Hermetic tests: no service, no network beyond loopback.
 
+mod elector;
 mod store;
 mod store_conformance;
 mod store_crash;

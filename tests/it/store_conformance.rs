@@ -287,7 +287,10 @@ async fn q2_shards_share_nothing(place: &dyn Place) {
 
 async fn l4_a_term_that_is_over_writes_nothing(place: &dyn Place) {
     let (store, shard) = (place.open().await, ShardId(5));
+    let early = place.lead(&store, shard).await;
     let first = place.lead(&store, shard).await;
+    let late = store.commit(early, &[put("x")]).await.unwrap_err();
+    assert!(matches!(late, StoreError::Fenced), "fenced by a term that has written nothing yet: {late}");
     store.commit(first, &[put("a")]).await.unwrap();
     let other = place.lead(&store, ShardId(6)).await;
     let second = place.lead(&store, shard).await;

@@ -1,7 +1,10 @@
 //! Help for tests: numbers by chance, and this test again in a process of its own.
 
+use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
 use std::process::Command;
+use std::task::Poll;
 
 /// Numbers by chance from a seed that is printed, so that a failure can be played again with `EVENKEEL_TEST_SEED`.
 pub(crate) struct Chance(u64);
@@ -38,4 +41,9 @@ pub(crate) fn again(mut command: Command, test: &str, child: &str) -> Command {
 /// This test binary.
 pub(crate) fn this_binary() -> std::path::PathBuf {
     std::env::current_exe().expect("a test knows its own path")
+}
+
+/// Whether a future is not ready yet; it is polled once.
+pub(crate) async fn pending<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await
 }

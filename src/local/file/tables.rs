@@ -67,7 +67,11 @@ impl<'t> Tables<'t> {
     }
 
     pub(super) fn next_revision(&mut self, shard: ShardId) -> Tried<u64> {
-        let next = match self.seen(shard)?.next(SystemTime::now()) {
+        let cluster = match self.get_meta::<ClusterRecord>("cluster")? {
+            Ok(cluster) => cluster,
+            Err(error) => return Ok(Err(error)),
+        };
+        let next = match self.seen(shard)?.next(SystemTime::now(), cluster.map(|cluster| cluster.incarnation)) {
             Ok(next) => next,
             Err(error) => return Ok(Err(error)),
         };
