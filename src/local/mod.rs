@@ -2,7 +2,7 @@
 //!
 //! Must never know the engine: it meets it through `contract` alone.
 
-// mod channel;
+mod channel;
 mod elector;
 #[cfg(feature = "file-store")]
 mod file;
@@ -10,13 +10,13 @@ mod file;
 mod lock;
 mod memory;
 mod noop;
-// mod resync;
+mod resync;
 mod seen;
 
-// pub use channel::{Closed, FromStream, Sender, channel, from_stream};
+pub use channel::{Closed, FromStream, Sender, channel, from_stream};
 pub use elector::{LocalElector, ManualElector, ManualHandle};
 #[cfg(feature = "file-store")]
 pub use file::FileStore;
 pub use memory::MemoryStore;
 pub use noop::Noop;
-// pub use resync::{Listed, Resync};
+pub use resync::{Listed, Resync};
