@@ -56,16 +56,17 @@ impl Sources {
     /// Numbers a new source.
     pub fn open(&self, source: Source) -> SourceId {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        let number = u32::try_from(list.len()).expect("fewer than 2^32 assignments in the life of a process");
+        let number = u32::try_from(list.len()).expect("fewer than 2^31 assignments in the life of a process");
+        let id = SourceId::numbered(number, source.tracker.is_some());
         list.push(Arc::new(source));
-        SourceId(SourceId::FIRST.0 + number)
+        id
     }
 
     /// The source behind a number.
     #[must_use]
     pub fn get(&self, id: SourceId) -> Option<Arc<Source>> {
-        let index = id.0.checked_sub(SourceId::FIRST.0)?;
-        self.list.read().unwrap_or_else(PoisonError::into_inner).get(usize::try_from(index).ok()?).cloned()
+        let index = usize::try_from(id.number()?).ok()?;
+        self.list.read().unwrap_or_else(PoisonError::into_inner).get(index).cloned()
     }
 
     /// A receipt as people read it.
