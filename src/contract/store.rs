@@ -112,7 +112,8 @@ impl OwedRecord {
         }
         let cut = self.error.as_deref().is_some_and(|e| e.len() > RECORD_ERROR_BYTES_MAX).then(|| self.clone().cut());
         let versioned = Versioned { v: RECORD_FORMAT, record: cut.as_ref().unwrap_or(self) };
-        serde_json::to_vec(&versioned).expect("strings, numbers and lists of them always have a JSON form")
+        // Strings, numbers and lists of them always have a JSON form; an empty one would be refused when read.
+        serde_json::to_vec(&versioned).unwrap_or_default()
     }
 
     /// Reads what [`to_json`](Self::to_json) wrote, by this version or an earlier one. Fields that it does not know are
@@ -375,7 +376,8 @@ mod tests {
         assert_eq!(wanted(|_| ()).unwrap(), stored);
         assert_eq!(wanted(|w| w.incarnation = 0).unwrap(), stored, "0 takes what stands there");
         assert_eq!(wanted(|w| w.format = 5).unwrap().format, 5, "an older format is raised");
-        let cases: [(fn(&mut ClusterRecord), &str); 4] = [
+        type Change = fn(&mut ClusterRecord);
+        let cases: [(Change, &str); 4] = [
             (|w| w.shards = 4, "made with shards 12, this process is configured with shards 4"),
             (|w| w.hash = Partitioner::Fnv1a, "made with hash murmur2, this process is configured with hash fnv1a"),
             (|w| w.usage = "resources".into(), "made with use ids, this process is configured with use resources"),

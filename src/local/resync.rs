@@ -323,7 +323,7 @@ async fn sleep_until(at: Option<Instant>) {
 /// Resolves when a value has changed; never, once nobody can change it.
 async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

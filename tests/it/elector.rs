@@ -121,7 +121,7 @@ impl RecordStore for Slow {
     fn next_revision(&self, shard: ShardId) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
-            match self.failures.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            match self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => Err(self.failure.clone()),
                 Err(_) => self.inner.next_revision(shard).await,
             }

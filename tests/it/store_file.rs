@@ -262,7 +262,7 @@ fn cannot_try(what: &str) {
         std::env::var("EVENKEEL_TEST_SKIP_ROOT").as_deref() == Ok("1"),
         "{what}; run as root, or set EVENKEEL_TEST_SKIP_ROOT=1 to go without this test"
     );
-    println!("not tried: {what}");
+    eprintln!("not tried: {what}");
 }
 
 #[test]
@@ -314,7 +314,7 @@ async fn fill_the_disk(disk: &Path) {
                 Err(error) => break error,
             }
         };
-        println!("full at commit {} of round {round}: {refused}", written / 10);
+        eprintln!("full at commit {} of round {round}: {refused}", written / 10);
         assert!(matches!(refused, StoreError::Refused(_)), "{refused:?}");
         let message = refused.to_string();
         assert!(message.contains("store.redb: No space left on device") && message.contains("make room"), "{message}");

@@ -44,7 +44,7 @@ fn resync(every: Duration, ids: Vec<String>) -> (Resync, Arc<Script>) {
             let takes = *script.takes.lock().unwrap();
             sleep(takes).await;
             script.under_way.store(false, Ordering::Relaxed);
-            match script.failures.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            match script.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => Err("the inventory is down"),
                 Err(_) => Ok(ids),
             }

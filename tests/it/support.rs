@@ -13,7 +13,7 @@ impl Chance {
     pub(crate) fn new() -> Self {
         let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
-        println!("EVENKEEL_TEST_SEED={seed}");
+        eprintln!("EVENKEEL_TEST_SEED={seed}");
         Self(seed)
     }
 
@@ -27,14 +27,14 @@ impl Chance {
     }
 }
 
-/// What the variable `EVENKEEL_TEST_CHILD` says, in a test that was started by [`again`].
+/// What the variable `EVENKEEL_CHILD` says, in a test that was started by [`again`].
 pub(crate) fn child() -> Option<String> {
-    std::env::var("EVENKEEL_TEST_CHILD").ok()
+    std::env::var("EVENKEEL_CHILD").ok()
 }
 
 /// The arguments that run a test of this binary again, alone and with its output.
 pub(crate) fn again(mut command: Command, test: &str, child: &str) -> Command {
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env("EVENKEEL_TEST_CHILD", child);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env("EVENKEEL_CHILD", child);
     command
 }
 

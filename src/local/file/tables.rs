@@ -26,6 +26,9 @@ const RECORDS: TableDefinition<'static, (u16, &[u8]), &[u8]> = TableDefinition::
 /// One change, ready to be written: an id, and its record's JSON or `None` to delete it.
 pub(super) type Change = (String, Option<Vec<u8>>);
 
+/// A record as it stands in the file: its id, and its JSON.
+pub(super) type Stored = (Vec<u8>, Vec<u8>);
+
 /// The tables inside a write transaction.
 pub(super) struct Tables<'t> {
     meta: Table<'t, &'static str, &'static [u8]>,
@@ -137,7 +140,7 @@ pub(super) fn load(
     shard: ShardId,
     after: Option<&str>,
     limit: usize,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, redb::Error> {
+) -> Result<Vec<Stored>, redb::Error> {
     let table = transaction.open_table(RECORDS)?;
     let from = (shard.0, after.unwrap_or_default().as_bytes());
     let mut page = Vec::new();
