@@ -26,8 +26,8 @@ pub use elector::{Elector, ElectorError, Leadership};
 pub use failure::{Failure, FailureKind};
 pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
-pub(crate) use run::RunParts;
 pub use run::{CancelReason, Run};
+pub(crate) use run::{CancelSignal, RunParts};
 pub use source::{Source, Sources, Tracker};
 pub use store::{
     ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
 mod elector;
+mod quickstart;
 mod store;
 mod store_conformance;
 mod store_crash;
@@ -10,3 +11,4 @@ mod streams;
 mod streams_resync;
 mod streams_sink;
 mod support;
+mod tidy;

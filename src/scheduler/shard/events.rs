@@ -111,6 +111,8 @@ impl Shard {
                     out.push(Command::Cancel { slot, run, reason: CancelCause::Triggered });
                 }
             }
+            // A resync says nothing new of an id that failed, so it does not shorten its delay.
+            State::Delayed if class == ArrivalClass::Resync && self.slab[slot].flags.has(Flags::RETRYING) => {}
             State::Delayed => self.overtake(now, slot, lifted),
             State::Free | State::Idle | State::Parked => debug_assert!(false, "only ids that are owed a run absorb"),
         }
