@@ -12,8 +12,8 @@ use crate::id::{Partitioner, ShardId};
 /// The longest error text that a record keeps, in bytes: enough for a person, small enough for any store.
 pub const RECORD_ERROR_BYTES_MAX: usize = 2_048;
 
-/// The version of the JSON that [`OwedRecord::to_json`] writes. A field that an older process may ignore is added without
-/// raising it; anything else raises it, and older processes refuse such a record.
+/// The version of the JSON that [`OwedRecord::to_json`] writes. A field that an older process may ignore is added
+/// without raising it; anything else raises it, and older processes refuse such a record.
 pub const RECORD_FORMAT: u32 = 1;
 
 /// Keeps owed records, and the few facts on which all processes must agree.
@@ -198,8 +198,8 @@ impl ClusterRecord {
         Self { incarnation: self.incarnation.max(1), ..self.clone() }
     }
 
-    /// Compares what stands in a store with what a process wants (L7). Gives what must stand there from now on: the same,
-    /// with the wanted format where the stored one is older, since the process is going to write that.
+    /// Compares what stands in a store with what a process wants (L7). Gives what must stand there from now on: the
+    /// same, with the wanted format where the stored one is older, since the process is going to write that.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for the first fact that differs; [`StoreError::Unusable`] for a newer format.
@@ -320,7 +320,10 @@ mod tests {
         let json = String::from_utf8(record().to_json()).unwrap();
         assert_eq!(
             json,
-            r#"{"v":1,"id":"déjà/vu","due":1500,"attempt":3,"reason":"given_up","key":18446744073709551615,"stuck":2,"error":"no route","causes":[{"trigger":{}}]}"#
+            concat!(
+                r#"{"v":1,"id":"déjà/vu","due":1500,"attempt":3,"reason":"given_up","key":18446744073709551615,"#,
+                r#""stuck":2,"error":"no route","causes":[{"trigger":{}}]}"#
+            )
         );
         assert_eq!(OwedRecord::from_json(json.as_bytes()), Ok(record()));
         let later = json.replace(r#""v":1"#, r#""v":1,"colour":"blue""#);

@@ -13,8 +13,8 @@ use crate::contract::{EventStream, Events, Sent, StreamError};
 
 /// A channel into the engine: ids that are sent come out of the event stream.
 ///
-/// At most `capacity` ids wait in it (at least one); while the engine has no room, senders wait. Ids in the channel live in
-/// memory: they are lost with the process.
+/// At most `capacity` ids wait in it (at least one); while the engine has no room, senders wait. Ids in the channel
+/// live in memory: they are lost with the process.
 #[must_use]
 pub fn channel(capacity: usize) -> (Sender, FromStream<ReceiverStream<String>>) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
@@ -24,8 +24,8 @@ pub fn channel(capacity: usize) -> (Sender, FromStream<ReceiverStream<String>>) 
 /// An event stream from any stream of ids. It ends when that one does.
 ///
 /// An id is taken from it only when the one before is handed over. Where several processes share the shards, an id that
-/// belongs to another process is passed over and counted as the error `foreign`: give every process the same ids, or use a
-/// stream that all can read.
+/// belongs to another process is passed over and counted as the error `foreign`: give every process the same ids, or
+/// use a stream that all can read.
 pub fn from_stream<S: Stream<Item = String> + Send + 'static>(stream: S) -> FromStream<S> {
     FromStream { stream: Some(Box::pin(stream)), in_hand: None }
 }

@@ -25,8 +25,8 @@ pub struct LocalElector {
 
 /// The embedding program decides what this process leads, through a [`ManualHandle`].
 ///
-/// Revisions come from the store, so tokens grow from term to term of this store. Where several processes with stores of
-/// their own take turns, they are made from the clocks of both, and grow as long as those agree.
+/// Revisions come from the store, so tokens grow from term to term of this store. Where several processes with stores
+/// of their own take turns, they are made from the clocks of both, and grow as long as those agree.
 #[derive(Debug, Clone)]
 pub struct ManualElector {
     inner: Arc<Inner>,
@@ -80,8 +80,9 @@ impl ManualHandle {
         self.inner.change(shard, |shard| shard.wanted = true);
     }
 
-    /// This process is to give the shard back in order: nothing starts any more, runs are cancelled and given their grace,
-    /// what is owed is written. [`released`](Self::released) tells when that is over and another process may lead.
+    /// This process is to give the shard back in order: nothing starts any more, runs are cancelled and given their
+    /// grace, what is owed is written. [`released`](Self::released) tells when that is over and another process may
+    /// lead.
     pub fn step_down(&self, shard: ShardId) {
         self.inner.change(shard, |shard| {
             shard.wanted = false;
@@ -177,7 +178,8 @@ impl Inner {
         }
     }
 
-    /// A later term than all before. A store that is full is asked again: it recovers, and there is nobody else to lead.
+    /// A later term than all before. A store that is full is asked again: it recovers, and there is nobody else to
+    /// lead.
     async fn next_term(&self, shard: ShardId) -> Result<Term, ElectorError> {
         let mut delay = RETRY_FIRST;
         loop {

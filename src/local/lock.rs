@@ -1,7 +1,7 @@
 //! The lock on a data folder: one process at a time (L6).
 //!
-//! Must never be taken from a process that lives: the kernel holds it and gives it back when the holder ends, however it
-//! ends. The file it stands on only says who. Tested below and in tests/it/store_file.rs.
+//! Must never be taken from a process that lives: the kernel holds it and gives it back when the holder ends, however
+//! it ends. The file it stands on only says who. Tested below and in tests/it/store_file.rs.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};

@@ -14,8 +14,8 @@ use crate::id::ShardId;
 
 /// Keeps owed records until the process ends. Clones share what is stored.
 ///
-/// Revisions are made from the clock, in microseconds, so that fencing tokens go on growing after a restart although nothing
-/// is remembered; a clock that was set back by hand between two processes breaks that.
+/// Revisions are made from the clock, in microseconds, so that fencing tokens go on growing after a restart although
+/// nothing is remembered; a clock that was set back by hand between two processes breaks that.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,

@@ -1,4 +1,5 @@
-//! The latest term that a store has seen of a shard: it fences the earlier ones and gives the next one its revision (L4).
+//! The latest term that a store has seen of a shard: it fences the earlier ones and gives the next one its revision
+//! (L4).
 //!
 //! Must never go back. Tested below, and by the stores' conformance suite.
 
@@ -16,8 +17,8 @@ pub(super) struct Seen {
 impl Seen {
     /// The latest term once a new one has begun.
     ///
-    /// Its revision is the time in microseconds, or one more than the last where the clock says no later: so tokens grow
-    /// from one process to the next even where what was seen is lost with it, be it a memory store or a lost disk.
+    /// Its revision is the time in microseconds, or one more than the last where the clock says no later: so tokens
+    /// grow from one process to the next even where what was seen is lost with it, be it a memory store or a lost disk.
     /// The incarnation is the cluster's, 1 where none was written down.
     pub(super) fn next(self, now: SystemTime, incarnation: Option<u32>) -> Result<Self, StoreError> {
         let micros = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();

@@ -1,7 +1,7 @@
 //! What every store of owed records must do (D12, L4, L7, I1): one suite for all of them.
 //!
-//! Must never know a store: tests/it/store.rs runs it with the stores of one machine, the live tests with those that need a
-//! service. Each check gets a place of its own, where nothing was stored before.
+//! Must never know a store: tests/it/store.rs runs it with the stores of one machine, the live tests with those that
+//! need a service. Each check gets a place of its own, where nothing was stored before.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The file store and kill -9: whatever it has answered for is there, and nothing is there by halves (B66, fault row 32).
+//! The file store and kill -9: whatever it has answered for is there, and nothing is there by halves (B66, fault row
+//! 32).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The file store and its folder: who may use it, what is refused, damage, a full disk (B66, L6, L7, fault rows 31 and 32).
+//! The file store and its folder: who may use it, what is refused, damage, a full disk (B66, L6, L7, fault rows 31 and
+//! 32).
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};

@@ -13,7 +13,8 @@ impl Chance {
     pub(crate) fn new() -> Self {
         let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
-        eprintln!("EVENKEEL_TEST_SEED={seed}");
+        let test = std::thread::current().name().unwrap_or("").to_owned();
+        eprintln!("to repeat it: EVENKEEL_TEST_SEED={seed} cargo test --test it {test}");
         Self(seed)
     }
 

@@ -1,8 +1,8 @@
 //! The open database: reads, group commits, and what to make of a failure.
 //!
-//! Must never answer that a write did not happen where it may have, nor go on after a failed sync. redb refuses everything
-//! after an I/O error until it is opened anew, so a failure here always ends in opening anew, and in a look whether the
-//! group that failed is there. Tested in `faults` and tests/it/store_file.rs.
+//! Must never answer that a write did not happen where it may have, nor go on after a failed sync. redb refuses
+//! everything after an I/O error until it is opened anew, so a failure here always ends in opening anew, and in a look
+//! whether the group that failed is there. Tested in `faults` and tests/it/store_file.rs.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
+use super::super::lock::FolderLock;
 use super::disk::{Disk, OpenDisk};
 use super::tables::{self, Tables};
 use crate::contract::StoreError;
@@ -28,6 +29,8 @@ pub(super) struct Store {
     database: RwLock<Option<Database>>,
     /// The number of the last group that is known to be there.
     group: Mutex<u64>,
+    /// Given back after the file is closed, which a read may put off.
+    _lock: FolderLock,
 }
 
 /// How a write failed.
@@ -39,9 +42,15 @@ struct Failed {
 
 impl Store {
     /// Opens the file, checking every page of it.
-    pub(super) fn open(path: PathBuf, open_disk: OpenDisk) -> Result<Self, StoreError> {
-        let store =
-            Self { path, open_disk, sync_failed: Arc::default(), database: RwLock::new(None), group: Mutex::new(0) };
+    pub(super) fn open(path: PathBuf, open_disk: OpenDisk, lock: FolderLock) -> Result<Self, StoreError> {
+        let store = Self {
+            path,
+            open_disk,
+            sync_failed: Arc::default(),
+            database: RwLock::new(None),
+            group: Mutex::new(0),
+            _lock: lock,
+        };
         let database = store.open_database(true).map_err(|e| StoreError::Unusable(store.explain(&e)))?;
         *store.slot() = Some(database);
         let group = store.stored_group().map_err(|e| StoreError::Unusable(damaged(&store.path, &e.to_string())))?;
@@ -81,14 +90,17 @@ impl Store {
                 Err(error) => error,
             }
         };
-        if matches!(failed, redb::Error::Io(_) | redb::Error::PreviousIo) {
-            *self.slot() = None;
+        let reason = self.reason(&failed);
+        match failed {
+            redb::Error::Io(_) | redb::Error::PreviousIo => *self.slot() = None,
+            redb::Error::DatabaseClosed => {}
+            _ => return Err(StoreError::Corrupt { id: self.path.display().to_string(), reason }),
         }
-        Err(StoreError::Corrupt { id: self.path.display().to_string(), reason: failed.to_string() })
+        Err(StoreError::Unknown(reason))
     }
 
-    /// Writes in one transaction, durable on return: all of it or, on an error, what the error says. The work may be called
-    /// for naught, so it must do nothing but write to the tables.
+    /// Writes in one transaction, durable on return: all of it or, on an error, what the error says. The work may be
+    /// called for naught, so it must do nothing but write to the tables.
     pub(super) fn write<T>(
         &self,
         work: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error>,
@@ -192,7 +204,7 @@ impl Store {
         let path = self.path.display();
         match error {
             redb::Error::Io(e) if !is_damage(e) => format!(
-                "cannot open the store {path}: {e}; it must be readable and writable for this user, with room on the disk"
+                "cannot open the store {path}: {e}; it must be readable and writable for this user, on a disk with room"
             ),
             redb::Error::DatabaseAlreadyOpen => format!("the store {path} is open in another program: end that one"),
             redb::Error::UpgradeRequired(_) => damaged(&self.path, "it has the format of another version of redb"),

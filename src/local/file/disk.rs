@@ -1,7 +1,7 @@
 //! The file under redb, watched: whether a sync has ever failed.
 //!
-//! Must never hide an error. After a failed sync the kernel may have dropped what it could not write and call it clean, so
-//! that a later sync succeeds although nothing was kept; only this flag knows. Tested in `faults`.
+//! Must never hide an error. After a failed sync the kernel may have dropped what it could not write and call it clean,
+//! so that a later sync succeeds although nothing was kept; only this flag knows. Tested in `faults`.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -35,14 +35,16 @@ struct Image {
     writes_left: Option<u64>,
     fault: Option<io::ErrorKind>,
     sync_fails: bool,
+    syncs: u32,
     /// What might be found after a loss of power at some moment, and which commits were answered by then.
     cuts: Vec<(Vec<u8>, u32)>,
     answered: u32,
     chance: u64,
 }
 
+/// An image; and a lock that holds up every sync while a test has it.
 #[derive(Debug, Clone, Default)]
-struct Disk(Arc<Mutex<Image>>);
+struct Disk(Arc<Mutex<Image>>, Arc<Mutex<()>>);
 
 impl Image {
     fn below(&mut self, bound: u64) -> u64 {
@@ -72,8 +74,8 @@ impl Image {
         Ok(())
     }
 
-    /// What stands on the disk if the power goes now: what was synced, and of the rest any part. The length is one that the
-    /// file had; of a write any 512 bytes may be missing.
+    /// What stands on the disk if the power goes now: what was synced, and of the rest any part. The length is one that
+    /// the file had; of a write any 512 bytes may be missing.
     fn cut(&mut self) -> Vec<u8> {
         let mut image = self.safe.clone();
         let pending = self.pending.clone();
@@ -119,10 +121,12 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        drop(self.1.lock().unwrap());
         let mut image = self.0.lock().unwrap();
         if image.sync_fails {
             return Err(io::Error::other("the disk is on fire"));
         }
+        image.syncs += 1;
         image.safe = image.now.clone();
         image.pending.clear();
         Ok(())
@@ -160,6 +164,40 @@ async fn stands(store: &FileStore) -> Result<u32, StoreError> {
     let own: Vec<u32> = all.iter().filter(|r| r.id.starts_with('a')).map(|r| r.attempt).collect();
     assert!(own.iter().all(|n| *n == own[0]) && [0, BATCH as usize].contains(&own.len()), "by halves: {own:?}");
     Ok(own.first().copied().unwrap_or(0))
+}
+
+/// Everything that waits while the disk syncs goes into one group; each caller gets its own answer.
+#[tokio::test]
+async fn d12_commits_that_wait_share_a_sync() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::default());
+    let store = open(folder.path(), &disk).unwrap();
+    let syncs = || std::mem::take(&mut disk.0.lock().unwrap().syncs);
+    store.commit(TERM, &batch(1)).await.unwrap();
+    syncs();
+    store.commit(TERM, &batch(2)).await.unwrap();
+    let of_one = syncs();
+    assert!(of_one > 0);
+
+    let held = disk.1.lock().unwrap();
+    let over = Term { revision: 0, ..TERM };
+    let changes: Vec<_> = (0..100).map(|i| [RecordChange::Put(record(&format!("c{i:03}"), i))]).collect();
+    let mut commits: Vec<_> =
+        changes.iter().enumerate().map(|(i, c)| store.commit(if i == 50 { over } else { TERM }, c)).collect();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for commit in &mut commits {
+        assert!(commit.as_mut().poll(&mut context).is_pending(), "nothing is answered before it is on the disk");
+    }
+    drop(held);
+    for (i, commit) in commits.into_iter().enumerate() {
+        match commit.await {
+            Err(StoreError::Fenced) if i == 50 => {}
+            answer => answer.unwrap_or_else(|e| panic!("commit {i}: {e}")),
+        }
+    }
+    // The first may have begun alone, before the others came.
+    assert!(syncs() <= 2 * of_one, "100 commits took more than two groups");
+    let all = store.load(SHARD, Some("c"), 1_000).await.unwrap();
+    assert_eq!(all.len(), 99, "all but the one whose term is over");
 }
 
 #[tokio::test]
@@ -238,7 +276,8 @@ async fn b66_a_loss_of_power_loses_nothing_that_was_answered() {
     let cuts = std::mem::take(&mut disk.0.lock().unwrap().cuts);
     assert!(cuts.len() > 50, "{} moments were tried", cuts.len());
     for (image, answered) in cuts {
-        let disk = Disk(Arc::new(Mutex::new(Image { now: image.clone(), safe: image, ..Image::default() })));
+        let disk =
+            Disk(Arc::new(Mutex::new(Image { now: image.clone(), safe: image, ..Image::default() })), Arc::default());
         let store = open(folder.path(), &disk).unwrap_or_else(|e| panic!("after commit {answered}: {e}"));
         let found = stands(&store).await.unwrap();
         assert!(found == answered || found == answered + 1, "commit {answered} was answered, {found} stands");

@@ -1,7 +1,7 @@
 //! The folder and its first file.
 //!
-//! Must never leave a half-made file under the store's name: it is made beside it and renamed once it is on the disk. So
-//! whatever stands under that name and cannot be read is damage, not a start that was interrupted (B66). Tested in
+//! Must never leave a half-made file under the store's name: it is made beside it and renamed once it is on the disk.
+//! So whatever stands under that name and cannot be read is damage, not a start that was interrupted (B66). Tested in
 //! tests/it/store_file.rs.
 
 use std::fs::{DirBuilder, File, OpenOptions};

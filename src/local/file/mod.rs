@@ -1,13 +1,13 @@
 //! A store of owed records in a file: the default of a single machine.
 //!
-//! Must never start as if new where something stands that it cannot read (B66), nor share its folder (L6). All work on the
-//! file happens off the async threads: writes on a thread of their own (`writer`), reads on the blocking pool.
+//! Must never start as if new where something stands that it cannot read (B66), nor share its folder (L6). All work on
+//! the file happens off the async threads: writes on a thread of their own (`writer`), reads on the blocking pool.
 //!
 //! - `folder` makes the folder and the first file, `database` opens, reads, writes and judges failures,
 //! - `tables` says what stands in it, `disk` watches what redb does to the file.
 //!
-//! Tested by the stores' conformance suite (tests/it/store.rs), by kills, damage and a full disk (tests/it/store_file.rs,
-//! tests/it/store_crash.rs), and by faults under redb (`faults`).
+//! Tested by the stores' conformance suite (tests/it/store.rs), by kills, damage and a full disk
+//! (tests/it/store_file.rs, tests/it/store_crash.rs), and by faults under redb (`faults`).
 
 mod database;
 mod disk;
@@ -29,30 +29,30 @@ use crate::id::ShardId;
 
 /// Keeps owed records in one file of a folder that belongs to one process.
 ///
-/// A commit is on the disk when it returns (fsync), and survives a kill and a loss of power; commits that wait at the same
-/// time share one sync. Dropping the store waits for what is queued, closes the file and gives the folder back.
+/// A commit is on the disk when it returns (fsync), and survives a kill and a loss of power; commits that wait at the
+/// same time share one sync. Dropping the store waits for what is queued, closes the file and gives the folder back.
 ///
-/// The folder is made with mode 0700, its files with 0600. `store.redb` holds everything; to back it up, copy it while the
-/// process is stopped.
+/// The folder is made with mode 0700, its files with 0600. `store.redb` holds everything; to back it up, copy it while
+/// the process is stopped.
 ///
 /// # When the disk is full
-/// Commits answer [`StoreError::Refused`] and change nothing; once there is room, they work again by themselves. After an
-/// error of the disk itself every call answers [`StoreError::Unusable`]: what was written last may not be there, and only a
-/// new process can find out.
+/// Commits answer [`StoreError::Refused`] and change nothing; once there is room, they work again by themselves. After
+/// an error of the disk itself every call answers [`StoreError::Unusable`]: what was written last may not be there, and
+/// only a new process can find out.
 pub struct FileStore {
-    // Dropped in this order: the thread, the database, the lock.
+    // Dropped first: the thread writes what is queued.
     writer: Writer,
     store: Arc<Store>,
-    _lock: FolderLock,
     folder: PathBuf,
 }
 
 impl FileStore {
-    /// Opens the store of a folder, or makes one where there is none; checks every page, which takes about 2 seconds a GB.
+    /// Opens the store of a folder, or makes one where there is none; checks every page, which takes about 2 seconds a
+    /// GB.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] if the folder cannot be used or belongs to another process, or the file is damaged or of a
-    /// newer version; the message says what to do.
+    /// [`StoreError::Unusable`] if the folder cannot be used or belongs to another process, or the file is damaged or
+    /// of a newer version; the message says what to do.
     ///
     /// # Cancel safety
     /// Dropped, it is opened all the same and closed again at once.
@@ -65,10 +65,10 @@ impl FileStore {
         folder::make(&folder)?;
         let lock = FolderLock::take(&folder)?;
         let path = folder::store_file(&folder, &open_disk)?;
-        let store = Arc::new(Store::open(path, open_disk)?);
+        let store = Arc::new(Store::open(path, open_disk, lock)?);
         folder::check_format(&store)?;
         let writer = Writer::start(Arc::clone(&store))?;
-        Ok(Self { writer, store, _lock: lock, folder })
+        Ok(Self { writer, store, folder })
     }
 
     /// The folder.

@@ -1,5 +1,5 @@
-//! The one thread that writes: it takes everything that waits and commits it as one group, since each commit costs a sync
-//! of the disk however much is in it.
+//! The one thread that writes: it takes everything that waits and commits it as one group, since each commit costs a
+//! sync of the disk however much is in it.
 //!
 //! Must never answer before the group is durable, nor let one caller's error touch another's changes. Tested by the
 //! conformance suite (many tasks at once) and the crash tests.
@@ -55,7 +55,8 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Has something written, in the order of the calls. Dropped before it is queued, nothing is written; after that, it is.
+    /// Has something written, in the order of the calls. Dropped before it is queued, nothing is written; after that,
+    /// it is.
     pub(super) async fn ask(&self, work: Work) -> Result<Done, StoreError> {
         let gone = || StoreError::Unknown("the store's thread has ended".into());
         let (answer, answered) = oneshot::channel();
