@@ -9,8 +9,8 @@ use std::time::Duration;
 use evenkeel::{Action, Engine, EventStream, Events, Failure, Reconciler, Run, StreamError};
 
 /// Looks at a folder every second and hands over the names of files that are new or have changed.
-pub struct Changed {
-    pub folder: PathBuf,
+pub(crate) struct Changed {
+    pub(crate) folder: PathBuf,
 }
 
 impl EventStream for Changed {

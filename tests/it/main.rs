@@ -8,6 +8,7 @@ mod store_conformance;
 mod store_crash;
 mod store_file;
 mod streams;
+mod streams_engine;
 mod streams_example;
 mod streams_resync;
 mod streams_sink;

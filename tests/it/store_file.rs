@@ -49,6 +49,10 @@ async fn l6_a_second_store_on_the_folder_is_refused() {
     let store = FileStore::open(folder.path()).await.unwrap();
     let message = refusal(folder.path()).await;
     assert!(message.contains("is in use by this process already: stop that one, or give"), "{message}");
+    fs::remove_file(folder.path().join("lock")).unwrap();
+    let message = refusal(folder.path()).await;
+    assert!(message.contains("is open in another program: end that one"), "{message}");
+    store.commit(term(&store).await, &[put("a")]).await.unwrap();
     drop(store);
     FileStore::open(folder.path()).await.unwrap();
 }
