@@ -8,6 +8,7 @@ mod cause;
 mod dead_letter;
 mod elector;
 mod failure;
+mod list;
 mod reconciler;
 mod run;
 mod source;
@@ -23,11 +24,14 @@ pub use cause::{Cause, Position};
 pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
 pub use elector::{Elector, ElectorError, Leadership};
 pub use failure::{Failure, FailureKind};
+pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
 pub(crate) use run::{CancelSignal, RunParts};
 pub use source::{Source, Sources, Tracker};
-pub use store::{ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RecordChange, RecordStore, StoreError};
+pub use store::{
+    ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,
+};
 pub use stream::{Class, Event, EventSink, EventStream, Events, Offer, Sent, Stopped, StreamError};
 pub use token::{FencingToken, Term};
 

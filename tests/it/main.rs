@@ -2,5 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
 mod engine;
+mod elector;
 mod quickstart;
+mod store;
+mod store_conformance;
+mod store_crash;
+mod store_file;
+mod streams;
+mod streams_engine;
+mod streams_example;
+mod streams_resync;
+mod streams_sink;
+mod support;
 mod tidy;
