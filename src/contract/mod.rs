@@ -6,6 +6,7 @@
 mod action;
 mod cause;
 mod dead_letter;
+pub mod duration;
 mod elector;
 mod failure;
 mod reconciler;
