@@ -259,12 +259,7 @@ impl<'a> Block<'a> {
     }
 
     /// Names and values that are passed through; a value is hidden by its form.
-    pub(super) fn pairs<F: Form>(
-        &self,
-        key: &Key<form::Pairs>,
-        value: &F,
-        each: impl Fn(&str) -> Result<(), String>,
-    ) -> Read<BTreeMap<String, F::Value>> {
+    pub(super) fn pairs<F: Form>(&self, key: &Key<form::Pairs>, value: &F) -> Read<BTreeMap<String, F::Value>> {
         let entries = match self.node(key)?.map(|node| &node.value) {
             None => return Ok(BTreeMap::new()),
             Some(Value::Map(entries)) => entries,
@@ -272,7 +267,6 @@ impl<'a> Block<'a> {
         };
         let pairs = all(entries.iter().map(|entry| {
             let path = join(&self.path_of(key.name), &entry.key);
-            each(&entry.key).map_err(|message| self.cx.fault(&path, message))?;
             Ok((entry.key.clone(), self.cx.parse(value, &entry.node, &path)?))
         }))?;
         Ok(pairs.into_iter().collect())

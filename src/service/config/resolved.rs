@@ -80,11 +80,11 @@ pub enum Target {
 pub struct Http {
     /// Its address, without credentials.
     pub url: String,
-    /// Signs requests (Standard Webhooks).
-    pub secret: Option<Secret>,
+    /// Secrets to sign requests with (Standard Webhooks), one a line.
+    pub secret_file: Option<PathBuf>,
     /// The value of the `Authorization` header.
-    pub authorization: Option<Secret>,
-    /// Certificates to trust besides the system's.
+    pub authorization_file: Option<PathBuf>,
+    /// Certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -92,7 +92,7 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exec {
-    /// The program, found and executable, and its arguments.
+    /// The program, which is there, and its arguments. One with a slash is relative to [`Config::dir`], others are in PATH.
     pub argv: Vec<String>,
     /// The variables that it gets besides the usual ones.
     pub env: Vec<String>,
@@ -271,17 +271,35 @@ pub struct ClientCertificate {
 
 /// How to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Sasl {
-    /// By which mechanism.
-    pub mechanism: Mechanism,
-    /// As whom.
-    pub username: String,
-    /// With what.
-    pub password: Secret,
+pub enum Sasl {
+    /// With a user name and a password.
+    Password {
+        /// How the password is proved; never OAUTHBEARER.
+        mechanism: Mechanism,
+        /// As whom.
+        username: String,
+        /// With what.
+        password: Secret,
+    },
+    /// With a token.
+    OauthBearer {
+        /// A file with a JSON Web Token, read again when the token runs out.
+        token_file: PathBuf,
+    },
 }
 
-/// How a password is proved.
+impl Sasl {
+    /// The mechanism.
+    #[must_use]
+    pub const fn mechanism(&self) -> Mechanism {
+        match self {
+            Self::Password { mechanism, .. } => *mechanism,
+            Self::OauthBearer { .. } => Mechanism::OauthBearer,
+        }
+    }
+}
+
+/// How to prove who one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// It is sent.
@@ -290,6 +308,8 @@ pub enum Mechanism {
     ScramSha256,
     /// Challenge and response with SHA-512.
     ScramSha512,
+    /// A token is sent.
+    OauthBearer,
 }
 
 impl Mechanism {
@@ -300,6 +320,7 @@ impl Mechanism {
             Self::Plain => "PLAIN",
             Self::ScramSha256 => "SCRAM-SHA-256",
             Self::ScramSha512 => "SCRAM-SHA-512",
+            Self::OauthBearer => "OAUTHBEARER",
         }
     }
 }
@@ -310,8 +331,8 @@ impl Mechanism {
 pub struct Admin {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// What callers must show; only a loopback address may do without.
-    pub token: Option<Secret>,
+    /// Tokens of which callers must show one; only a loopback address may do without.
+    pub token_file: Option<PathBuf>,
 }
 
 /// Logs.

@@ -50,35 +50,34 @@ impl Serialize for Secret {
     }
 }
 
-/// A secret from a file, and what its owner should be warned of.
-pub(super) struct FileSecret {
-    pub secret: Secret,
+/// What the file of a secret says: the text, and what its owner should be warned of.
+pub(super) struct SecretFile {
+    pub text: String,
     pub warning: Option<String>,
 }
 
-/// Reads a secret file; one newline at its end belongs to the editor, not to the secret.
-///
-/// Mounted secrets are often readable by everybody in their container, so that is a warning; that everybody may write
-/// one is refused.
-pub(super) fn read_file(path: &Path) -> Result<FileSecret, String> {
-    let (mut text, mode) = read_text(path)?;
-    if mode & 0o002 != 0 {
-        return Err(format!("{} may be written by everybody; `chmod 600` it", path.display()));
-    }
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
+impl SecretFile {
+    /// Reads the file. Mounted secrets are often readable by everybody in their container, so that is a warning; one that
+    /// everybody may write is refused.
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let (text, mode) = read_text(path)?;
+        let shown = path.display();
+        if mode & 0o002 != 0 {
+            return Err(format!("{shown} may be written by everybody; `chmod 600` it"));
         }
+        if text.trim().is_empty() {
+            return Err(format!("{shown} is empty"));
+        }
+        let warning = (mode & 0o004 != 0).then(|| format!("{shown} may be read by everybody; `chmod 600` it"));
+        Ok(Self { text, warning })
     }
-    if text.is_empty() {
-        return Err(format!("{} is empty", path.display()));
+
+    /// The text as one secret; one newline at its end belongs to the editor.
+    pub(super) fn single(&self) -> Result<Secret, &'static str> {
+        let line = self.text.strip_suffix('\n').unwrap_or(&self.text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.contains(['\n', '\r', '\0']) { Err("holds more than one line") } else { Ok(Secret::new(line)) }
     }
-    if text.contains(['\n', '\r', '\0']) {
-        return Err(format!("{} holds more than one line", path.display()));
-    }
-    let warning = (mode & 0o004 != 0).then(|| format!("{} may be read by everybody; `chmod 600` it", path.display()));
-    Ok(FileSecret { secret: Secret(text), warning })
 }
 
 fn read_text(path: &Path) -> Result<(String, u32), String> {
@@ -127,26 +126,26 @@ mod tests {
             let path = dir.path().join(name);
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            read_file(&path)
+            SecretFile::read(&path)
         };
         for (text, secret) in [("x\n", "x"), ("x\r\n", "x"), ("x", "x"), (" x \n", " x ")] {
             let read = file("good", text.as_bytes(), 0o600).ok().unwrap();
-            assert_eq!((read.secret.expose(), read.warning), (secret, None), "{text:?}");
+            assert_eq!((read.single().unwrap().expose(), read.warning), (secret, None), "{text:?}");
         }
+        assert!(file("lines", b"a\nb\n", 0o600).ok().unwrap().single().is_err());
         let warned = file("readable", b"x", 0o644).ok().unwrap().warning.unwrap();
         assert!(warned.ends_with("may be read by everybody; `chmod 600` it"), "{warned}");
         for (name, text, mode, says) in [
             ("writable", b"x".as_slice(), 0o666, "may be written by everybody"),
             ("empty", b"", 0o600, "is empty"),
-            ("newline", b"\n", 0o600, "is empty"),
-            ("lines", b"a\nb\n", 0o600, "more than one line"),
+            ("newline", b" \n", 0o600, "is empty"),
             ("latin", b"\xff", 0o600, "is not UTF-8"),
             ("large", &[b'x'; 70_000], 0o600, "larger than 64 KiB"),
         ] {
             let error = file(name, text, mode).err().unwrap();
             assert!(error.contains(says), "{name}: {error}");
         }
-        assert!(read_file(dir.path()).err().unwrap().ends_with("is a folder"));
-        assert!(read_file(&dir.path().join("none")).err().unwrap().ends_with("no such file"));
+        assert!(SecretFile::read(dir.path()).err().unwrap().ends_with("is a folder"));
+        assert!(SecretFile::read(&dir.path().join("none")).err().unwrap().ends_with("no such file"));
     }
 }

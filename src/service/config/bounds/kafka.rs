@@ -68,13 +68,13 @@ pub(in super::super) static SASL: Key<Block> = Key {
     form: Block::of(&SASL_SECTION),
     default: Default::Absent { means: "no login", example: "" },
     about: SASL_SECTION.about,
-    reason: "other mechanisms can be set up by options",
+    reason: "",
 };
 
 static SASL_SECTION: Section = Section {
     path: "kafka.sasl",
-    about: "Logs in with a user name and a password",
-    keys: &[&MECHANISM, &USERNAME, &PASSWORD, &PASSWORD_FILE],
+    about: "Logs in, with a user name and a password or with a token",
+    keys: &[&MECHANISM, &USERNAME, &PASSWORD, &PASSWORD_FILE, &TOKEN_FILE],
 };
 
 pub(in super::super) static MECHANISM: Key<Choice<Mechanism>> = Key {
@@ -84,22 +84,29 @@ pub(in super::super) static MECHANISM: Key<Choice<Mechanism>> = Key {
             (Mechanism::ScramSha512.name(), Mechanism::ScramSha512),
             (Mechanism::ScramSha256.name(), Mechanism::ScramSha256),
             (Mechanism::Plain.name(), Mechanism::Plain),
+            (Mechanism::OauthBearer.name(), Mechanism::OauthBearer),
         ],
     },
     default: Default::Required("SCRAM-SHA-512"),
-    about: "How the password is proved",
-    reason: "PLAIN sends it, so it needs tls",
+    about: "How to log in; OAUTHBEARER takes token_file, the others username and password",
+    reason: "PLAIN sends the password, so it needs tls",
 };
 pub(in super::super) static USERNAME: Key<Text> = Key {
     name: "username",
     form: Text { check: any, allowed: "a text" },
-    default: Default::Required("evenkeel"),
+    default: Default::Absent { means: "none, for OAUTHBEARER", example: "evenkeel" },
     about: "As whom to log in",
     reason: "",
 };
-pub(in super::super) static PASSWORD: Key<Hidden> = secret("password", "The password; this or password_file is needed");
+pub(in super::super) static PASSWORD: Key<Hidden> = secret("password", "The password");
 pub(in super::super) static PASSWORD_FILE: Key<FilePath> =
     secret_file("password_file", "A file with the password, instead of password", "/run/secrets/kafka-password");
+
+pub(in super::super) static TOKEN_FILE: Key<FilePath> = secret_file(
+    "token_file",
+    "A JSON Web Token, for OAUTHBEARER; replaced before it runs out",
+    "/run/secrets/kafka-token",
+);
 
 pub(in super::super) static COMMIT_INTERVAL: Key<Span> = Key {
     name: "commit_interval",
@@ -114,5 +121,5 @@ pub(in super::super) static OPTIONS: Key<Pairs> = Key {
     form: Pairs { allowed: "librdkafka's own names and values" },
     default: Default::Absent { means: "librdkafka's defaults", example: "{socket.timeout.ms: 30000}" },
     about: "Options of librdkafka, passed through",
-    reason: "those that delivery rests on are refused",
+    reason: "those that delivery rests on, or that have a key of their own, are refused",
 };

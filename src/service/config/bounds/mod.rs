@@ -60,7 +60,7 @@ const fn secret_file(name: &'static str, about: &'static str, example: &'static 
         form: FilePath { what: "a file that only its owner can read" },
         default: Default::Absent { means: "none", example },
         about,
-        reason: "one newline at its end is dropped; a file that everybody may write is refused",
+        reason: "read again when it changes; a file that everybody may write is refused",
     }
 }
 

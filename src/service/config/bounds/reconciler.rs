@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::super::form::{
-    Argument, Block, Decimal, FilePath, Hidden, HttpUrl, Items, Number, OrWord, Percent, Span, Text, env_name,
+    Argument, Block, Decimal, FilePath, HttpUrl, Items, Number, OrWord, Percent, Span, Text, env_name,
 };
 use super::super::key::{Default, Key, Section};
-use super::{block, secret, secret_file};
-use crate::contract::duration::DURATION_MAX;
+use super::{block, secret_file};
 use crate::id::WORKERS_MAX;
 
 /// The most arguments, and the most variables, of a command.
@@ -30,7 +29,7 @@ pub(in super::super) static WEBHOOK: Key<Block> = Key {
 static WEBHOOK_SECTION: Section = Section {
     path: "reconciler.webhook",
     about: "A request to an HTTP server for each run",
-    keys: &[&URL, &SECRET, &SECRET_FILE, &AUTHORIZATION, &AUTHORIZATION_FILE, &CA_FILE],
+    keys: &[&URL, &SECRET_FILE, &AUTHORIZATION_FILE, &CA_FILE],
 };
 
 pub(in super::super) static URL: Key<HttpUrl> = Key {
@@ -40,19 +39,22 @@ pub(in super::super) static URL: Key<HttpUrl> = Key {
     about: "Where the request goes",
     reason: "credentials have no place in it, since addresses are logged",
 };
-pub(in super::super) static SECRET: Key<Hidden> = secret("secret", "Signs each request, as Standard Webhooks say");
-pub(in super::super) static SECRET_FILE: Key<FilePath> =
-    secret_file("secret_file", "A file with that secret, instead of secret", "/run/secrets/hook");
-pub(in super::super) static AUTHORIZATION: Key<Hidden> =
-    secret("authorization", "The value of the Authorization header, as `Bearer …`");
-pub(in super::super) static AUTHORIZATION_FILE: Key<FilePath> =
-    secret_file("authorization_file", "A file with that value, instead of authorization", "/run/secrets/authorization");
+pub(in super::super) static SECRET_FILE: Key<FilePath> = secret_file(
+    "secret_file",
+    "Signs each request, as Standard Webhooks say: secrets in base64, one a line",
+    "/run/secrets/hook",
+);
+pub(in super::super) static AUTHORIZATION_FILE: Key<FilePath> = secret_file(
+    "authorization_file",
+    "The value of the Authorization header, as in `Bearer …`",
+    "/run/secrets/authorization",
+);
 pub(in super::super) static CA_FILE: Key<FilePath> = Key {
     name: "ca_file",
     form: FilePath { what: "a file of certificates (PEM)" },
-    default: Default::Absent { means: "the system's authorities alone", example: "/etc/ssl/own-ca.pem" },
-    about: "Authorities to trust besides the system's",
-    reason: "",
+    default: Default::Absent { means: "the system's authorities", example: "/etc/ssl/own-ca.pem" },
+    about: "Authorities to trust instead of the system's",
+    reason: "read again when it changes",
 };
 
 pub(in super::super) static EXEC: Key<Block> = Key {
@@ -100,7 +102,10 @@ pub(in super::super) static CONCURRENCY: Key<Number> = Key {
 };
 pub(in super::super) static TIMEOUT: Key<OrWord<Span>> = Key {
     name: "timeout",
-    form: OrWord { word: "none", form: Span { min: Duration::from_millis(1), max: DURATION_MAX } },
+    form: OrWord {
+        word: "none",
+        form: Span { min: Duration::from_millis(1), max: Duration::from_secs(30 * 24 * 3_600) },
+    },
     default: Default::Is("10s"),
     about: "How long a run may take before it is cancelled and counts as failed",
     reason: "long enough for a slow target, short enough to free the slot of one that hangs",

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::super::form::{Block, Flag, IdFrom, Items, OrWord, Percent, Span, Text, pointer, topic};
 use super::super::key::{Default, Key, Section};
 use super::reconciler;
-use crate::contract::duration::DURATION_MAX;
 
 /// The most topics of one stream.
 const TOPICS_MAX: usize = 1_000;
@@ -83,7 +82,7 @@ static RESYNC_SECTION: Section = Section {
 
 pub(in super::super) static EVERY: Key<Span> = Key {
     name: "every",
-    form: Span { min: Duration::from_millis(100), max: DURATION_MAX },
+    form: Span { min: Duration::from_millis(100), max: Duration::from_secs(90 * 24 * 3_600) },
     default: Default::Required("10m"),
     about: "How often; the first time at once",
     reason: "",
@@ -120,7 +119,7 @@ pub(in super::super) static LIST_HTTP: Key<Block> = Key {
 static LIST_HTTP_SECTION: Section = Section {
     path: "streams.NAME.resync.list.http",
     about: "A GET request; any answer but 200 is a list that failed",
-    keys: &[&LIST_URL, &reconciler::AUTHORIZATION, &reconciler::AUTHORIZATION_FILE, &reconciler::CA_FILE],
+    keys: &[&LIST_URL, &reconciler::AUTHORIZATION_FILE, &reconciler::CA_FILE],
 };
 
 pub(in super::super) static LIST_URL: Key<super::super::form::HttpUrl> = Key {

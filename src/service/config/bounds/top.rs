@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::form::{Block, Choice, FilePath, Later, Listen, Number, OrWord, Span, Text, name};
 use super::super::key::{Default, Key, Section};
 use super::super::resolved::{GiveUp, Logs};
-use super::{block, kafka, reconciler, secret, secret_file, streams};
+use super::{block, kafka, reconciler, secret_file, streams};
 use crate::id::{Partitioner, SHARDS_MAX};
 
 pub(in super::super) static ROOT: Section = Section {
@@ -198,7 +198,7 @@ pub(in super::super) static ADMIN: Key<Block> = block("admin", &ADMIN_SECTION);
 static ADMIN_SECTION: Section = Section {
     path: "admin",
     about: "The server that answers the command line, health checks and Prometheus",
-    keys: &[&LISTEN, &TOKEN, &TOKEN_FILE],
+    keys: &[&LISTEN, &TOKEN_FILE],
 };
 
 pub(in super::super) static LISTEN: Key<OrWord<Listen>> = Key {
@@ -208,9 +208,11 @@ pub(in super::super) static LISTEN: Key<OrWord<Listen>> = Key {
     about: "Where it listens; none switches it off",
     reason: "anything but a loopback address needs a token; /livez, /readyz and /metrics never ask for it",
 };
-pub(in super::super) static TOKEN: Key<super::Hidden> = secret("token", "What callers must show as a bearer token");
-pub(in super::super) static TOKEN_FILE: Key<FilePath> =
-    secret_file("token_file", "A file with that token, instead of token", "/run/secrets/admin-token");
+pub(in super::super) static TOKEN_FILE: Key<FilePath> = secret_file(
+    "token_file",
+    "What callers must show as a bearer token: tokens of 16 characters or more, one a line",
+    "/run/secrets/admin-token",
+);
 
 pub(in super::super) static TELEMETRY: Key<Block> = block("telemetry", &TELEMETRY_SECTION);
 

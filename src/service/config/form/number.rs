@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Form, Wrong};
-use crate::contract::duration::parse_duration;
+use crate::contract::{DurationError, parse_duration};
 use crate::service::config::tree::Scalar;
 
 const IN_QUOTES: &str = "is a text, since it stands in quotes";
@@ -110,7 +110,7 @@ impl Form for Span {
 
     fn parse(&self, scalar: &Scalar) -> Result<Duration, Wrong> {
         match parse_duration(&scalar.text) {
-            Err(error) => Err(error.to_string().into()),
+            Err(error) => Err(duration_wrong(&error).into()),
             Ok(d) if d < self.min => Err("is too short".into()),
             Ok(d) if d <= self.max => Ok(d),
             Ok(_) => Err("is too long".into()),
@@ -119,6 +119,18 @@ impl Form for Span {
 
     fn allowed(&self) -> String {
         format!("{} to {}", show_duration(self.min), show_duration(self.max))
+    }
+}
+
+/// What is wrong, without the text itself: it may have come from the environment, where secrets live.
+fn duration_wrong(error: &DurationError) -> &'static str {
+    match error {
+        DurationError::Empty => "is empty",
+        DurationError::Negative(_) => "is negative",
+        DurationError::NoUnit(_) => "has no unit; write it as 250ms, 10s, 5m, 2h or 1h30m",
+        DurationError::Unit(..) => "has an unknown unit; the units are ns, us, ms, s, m, h and d, the larger first",
+        DurationError::Overflow(_) => "is too long",
+        _ => "is not a duration; write it as 250ms, 10s, 5m, 2h or 1h30m",
     }
 }
 

@@ -7,11 +7,11 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::super::block::{Block, Context, Read, Reported};
+use super::super::block::{Block, Context, Read};
 use super::super::bounds::top as keys;
 use super::super::form::{FilePath, Hidden};
 use super::super::key::Key;
-use super::super::secret::{Secret, io_reason, read_file};
+use super::super::secret::{Secret, SecretFile, io_reason};
 use super::super::tree::{Origin, Value};
 
 /// The largest file of certificates: a bundle of all public authorities has a quarter of it.
@@ -34,13 +34,26 @@ pub(super) fn secret(block: &Block<'_>, inline: &Key<Hidden>, file: &Key<FilePat
             Ok(Some(secret))
         }
         (None, Some(path)) => {
-            let read = read_file(&block.cx.shown(&path)).map_err(|message| block.fault(file, message))?;
-            if let Some(warning) = read.warning {
-                block.cx.warn(&block.path_of(file.name), warning);
-            }
-            Ok(Some(read.secret))
+            let read = read_secret(block, file, &path)?;
+            let shown = block.cx.shown(&path);
+            read.single().map(Some).map_err(|why| block.fault(file, format!("{} {why}", shown.display())))
         }
     }
+}
+
+/// The path of a secret that is read again while the process runs; that it can be read now is checked.
+pub(super) fn secret_file(block: &Block<'_>, key: &Key<FilePath>) -> Read<Option<PathBuf>> {
+    let Some(path) = block.maybe(key)? else { return Ok(None) };
+    read_secret(block, key, &path)?;
+    Ok(Some(block.cx.absolute(&path)))
+}
+
+fn read_secret(block: &Block<'_>, key: &Key<FilePath>, path: &Path) -> Read<SecretFile> {
+    let read = SecretFile::read(&block.cx.shown(path)).map_err(|message| block.fault(key, message))?;
+    if let Some(warning) = &read.warning {
+        block.cx.warn(&block.path_of(key.name), warning);
+    }
+    Ok(read)
 }
 
 /// The path of a PEM file that holds what its `marker` says.
@@ -72,28 +85,23 @@ pub(super) fn data_dir(block: &Block<'_>) -> Read<Option<PathBuf>> {
     Ok(Some(block.cx.absolute(&path)))
 }
 
-/// Replaces a program by its place: relative to the config's folder with a slash, else from PATH.
-pub(super) fn find_program(cx: &Context<'_>, program: &str, path: &str) -> Result<String, Reported> {
+/// Checks that a program is there: relative to the config's folder with a slash, else in PATH.
+pub(super) fn find_program(cx: &Context<'_>, program: &str, path: &str) -> Read<()> {
     if program.is_empty() {
         return Err(
             cx.fault(path, "the program is empty; allowed: a program, or a list of a program and its arguments")
         );
     }
     if program.contains('/') {
-        let (shown, absolute) = (cx.shown(Path::new(program)), cx.absolute(Path::new(program)));
-        is_executable(&shown).map_err(|why| cx.fault(path, format!("cannot run {}: {why}", shown.display())))?;
-        return to_text(absolute).ok_or_else(|| cx.fault(path, "the path of the program is not UTF-8"));
+        let shown = cx.shown(Path::new(program));
+        return is_executable(&shown).map_err(|why| cx.fault(path, format!("cannot run {}: {why}", shown.display())));
     }
     let folders = cx.variables.get("PATH").unwrap_or(OsStr::new(""));
-    let found = std::env::split_paths(folders).map(|dir| dir.join(program)).find(|path| is_executable(path).is_ok());
-    found.and_then(to_text).ok_or_else(|| {
-        let hint = if cx.dir.join(program).is_file() { format!("; did you mean ./{program}?") } else { String::new() };
-        cx.fault(path, format!("found no program {} in PATH{hint}", program.escape_debug()))
-    })
-}
-
-fn to_text(path: PathBuf) -> Option<String> {
-    path.into_os_string().into_string().ok()
+    if std::env::split_paths(folders).any(|dir| is_executable(&dir.join(program)).is_ok()) {
+        return Ok(());
+    }
+    let hint = if cx.dir.join(program).is_file() { format!("; did you mean ./{program}?") } else { String::new() };
+    Err(cx.fault(path, format!("found no program {program} in PATH{hint}")))
 }
 
 fn is_executable(path: &Path) -> Result<(), String> {

@@ -3,42 +3,17 @@
 use super::super::block::{Block, Read};
 use super::super::bounds::kafka as keys;
 use super::super::form::Opaque;
-use super::super::resolved::{ClientCertificate, Kafka, Sasl, Tls};
+use super::super::resolved::{ClientCertificate, Kafka, Mechanism, Sasl, Tls};
 use super::files;
-
-/// Options that delivery rests on, or that have a key of their own, and what to do instead.
-const REFUSED: [(&str, &str); 14] = [
-    ("bootstrap.servers", "use kafka.brokers"),
-    ("metadata.broker.list", "use kafka.brokers"),
-    ("group.id", "it is made from name"),
-    ("enable.auto.commit", "offsets are committed when their work is done"),
-    ("enable.auto.offset.store", "offsets are committed when their work is done"),
-    ("auto.offset.reset", "a missing offset starts at the start of the log, and says so"),
-    ("partitioner", "use hash"),
-    ("sasl.username", "use kafka.sasl.username"),
-    ("sasl.password", "use kafka.sasl.password_file"),
-    ("ssl.ca.location", "use kafka.tls.ca_file"),
-    ("ssl.certificate.location", "use kafka.tls.certificate_file"),
-    ("ssl.key.location", "use kafka.tls.key_file"),
-    ("ssl.key.password", "use kafka.tls.key_password_file"),
-    ("ssl.endpoint.identification.algorithm", "host names are always checked"),
-];
 
 pub(super) fn kafka(block: Block<'_>) -> Read<Kafka> {
     let brokers = block.list(&keys::BROKERS);
     let tls = block.optional_block(&keys::TLS).and_then(|block| block.map(tls).transpose());
     let sasl = block.optional_block(&keys::SASL).and_then(|block| block.map(sasl).transpose());
     let commit_interval = block.get(&keys::COMMIT_INTERVAL);
-    let options = block.pairs(&keys::OPTIONS, &Opaque, option_is_free);
+    let options = block.pairs(&keys::OPTIONS, &Opaque);
     block.close();
     Ok(Kafka { brokers: brokers?, tls: tls?, sasl: sasl?, commit_interval: commit_interval?, options: options? })
-}
-
-fn option_is_free(name: &str) -> Result<(), String> {
-    match REFUSED.iter().find(|(refused, _)| *refused == name) {
-        Some((_, instead)) => Err(format!("cannot be set here: {instead}")),
-        None => Ok(()),
-    }
 }
 
 fn tls(block: Block<'_>) -> Read<Tls> {
@@ -61,10 +36,19 @@ fn tls(block: Block<'_>) -> Read<Tls> {
 
 fn sasl(block: Block<'_>) -> Read<Sasl> {
     let mechanism = block.get(&keys::MECHANISM);
-    let username = block.get(&keys::USERNAME);
-    let password = files::secret(&block, &keys::PASSWORD, &keys::PASSWORD_FILE).and_then(|password| {
-        password.ok_or_else(|| block.cx.fault(&block.path, "needs one of password_file and password"))
-    });
+    let username = block.maybe(&keys::USERNAME);
+    let password = files::secret(&block, &keys::PASSWORD, &keys::PASSWORD_FILE);
+    let token_file = files::secret_file(&block, &keys::TOKEN_FILE);
+    let needs = |what: &str| block.cx.fault(&block.path, format!("needs {what}"));
+    let sasl = match (mechanism?, username?, password?, token_file?) {
+        (Mechanism::OauthBearer, None, None, Some(token_file)) => Sasl::OauthBearer { token_file },
+        (Mechanism::OauthBearer, None, None, None) => return Err(needs("token_file for OAUTHBEARER")),
+        (Mechanism::OauthBearer, ..) => return Err(needs("no username and no password for OAUTHBEARER")),
+        (_, _, _, Some(_)) => return Err(block.fault(&keys::TOKEN_FILE, "goes with OAUTHBEARER only")),
+        (mechanism, Some(username), Some(password), None) => Sasl::Password { mechanism, username, password },
+        (_, None, _, None) => return Err(needs("a username")),
+        (_, _, None, None) => return Err(needs("one of password_file and password")),
+    };
     block.close();
-    Ok(Sasl { mechanism: mechanism?, username: username?, password: password? })
+    Ok(sasl)
 }

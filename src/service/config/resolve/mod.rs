@@ -94,10 +94,10 @@ fn timing(block: Block<'_>) -> Read<Timing> {
 
 fn admin(block: Block<'_>) -> Read<Option<Admin>> {
     let listen = block.get(&keys::LISTEN);
-    let token = files::secret(&block, &keys::TOKEN, &keys::TOKEN_FILE);
+    let token_file = files::secret_file(&block, &keys::TOKEN_FILE);
     block.close();
-    let (Some(listen), token) = (listen?, token?) else { return Ok(None) };
-    Ok(Some(Admin { listen, token }))
+    let (Some(listen), token_file) = (listen?, token_file?) else { return Ok(None) };
+    Ok(Some(Admin { listen, token_file }))
 }
 
 fn telemetry(block: Block<'_>) -> Read<Telemetry> {

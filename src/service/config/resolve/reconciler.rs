@@ -71,11 +71,11 @@ fn webhook(block: &Block<'_>) -> Read<Option<Http>> {
     }
     let block = Block::open(block.cx, node, &path, keys::WEBHOOK.form.section)?;
     let url = block.get(&keys::URL);
-    let secret = files::secret(&block, &keys::SECRET, &keys::SECRET_FILE);
-    let authorization = files::secret(&block, &keys::AUTHORIZATION, &keys::AUTHORIZATION_FILE);
+    let secret_file = files::secret_file(&block, &keys::SECRET_FILE);
+    let authorization_file = files::secret_file(&block, &keys::AUTHORIZATION_FILE);
     let ca_file = files::pem(&block, &keys::CA_FILE, "CERTIFICATE");
     block.close();
-    Ok(Some(Http { url: url?, secret: secret?, authorization: authorization?, ca_file: ca_file? }))
+    Ok(Some(Http { url: url?, secret_file: secret_file?, authorization_file: authorization_file?, ca_file: ca_file? }))
 }
 
 /// A command in its short or long form.
@@ -83,13 +83,13 @@ pub(super) fn exec(block: &Block<'_>, key: &Key<form::Block>) -> Read<Option<Exe
     let Some(node) = block.node(key)? else { return Ok(None) };
     let (cx, path) = (block.cx, block.path_of(key.name));
     if !matches!(node.value, Value::Map(_)) {
-        let mut argv = cx.items(&keys::COMMAND.form.form, node, &path)?;
-        place_program(block, &path, &mut argv)?;
+        let argv = cx.items(&keys::COMMAND.form.form, node, &path)?;
+        check_program(block, &path, &argv)?;
         return Ok(Some(Exec { argv, env: Vec::new() }));
     }
     let block = Block::open(cx, node, &path, key.form.section)?;
-    let argv = block.list(&keys::COMMAND).and_then(|mut argv| {
-        place_program(&block, &join(&path, keys::COMMAND.name), &mut argv)?;
+    let argv = block.list(&keys::COMMAND).and_then(|argv| {
+        check_program(&block, &join(&path, keys::COMMAND.name), &argv)?;
         Ok(argv)
     });
     let env = block.list(&keys::ENV);
@@ -97,12 +97,11 @@ pub(super) fn exec(block: &Block<'_>, key: &Key<form::Block>) -> Read<Option<Exe
     Ok(Some(Exec { argv: argv?, env: env? }))
 }
 
-fn place_program(block: &Block<'_>, path: &str, argv: &mut [String]) -> Read<()> {
-    let Some(program) = argv.first_mut() else {
-        return Err(block
-            .cx
-            .fault(path, "is an empty list; allowed: a program, or a list of a program and its arguments"));
-    };
-    *program = files::find_program(block.cx, program, path)?;
-    Ok(())
+fn check_program(block: &Block<'_>, path: &str, argv: &[String]) -> Read<()> {
+    match argv.first() {
+        Some(program) => files::find_program(block.cx, program, path),
+        None => {
+            Err(block.cx.fault(path, "is an empty list; allowed: a program, or a list of a program and its arguments"))
+        }
+    }
 }

@@ -118,7 +118,7 @@ fn give_up(cx: &Context<'_>, config: &Config) {
 
 fn admin(cx: &Context<'_>, config: &Config) {
     let Some(admin) = &config.admin else { return };
-    if !admin.listen.ip().is_loopback() && admin.token.is_none() {
+    if !admin.listen.ip().is_loopback() && admin.token_file.is_none() {
         let message = format!("{} can be reached from outside, so it needs admin.token_file", admin.listen);
         cx.fault("admin.listen", message);
     }

@@ -101,8 +101,8 @@ fn list_http(block: &Block<'_>) -> Read<Option<Http>> {
     }
     let block = Block::open(block.cx, node, &path, keys::LIST_HTTP.form.section)?;
     let url = block.get(&keys::LIST_URL);
-    let authorization = files::secret(&block, &http_keys::AUTHORIZATION, &http_keys::AUTHORIZATION_FILE);
+    let authorization_file = files::secret_file(&block, &http_keys::AUTHORIZATION_FILE);
     let ca_file = files::pem(&block, &http_keys::CA_FILE, "CERTIFICATE");
     block.close();
-    Ok(Some(Http { url: url?, authorization: authorization?, ca_file: ca_file?, ..Http::default() }))
+    Ok(Some(Http { url: url?, authorization_file: authorization_file?, ca_file: ca_file?, ..Http::default() }))
 }

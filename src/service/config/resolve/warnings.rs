@@ -3,7 +3,7 @@
 //! Tested by `tests/it/config.rs`, a file for each warning.
 
 use super::super::block::Context;
-use super::super::resolved::{Config, Http, List, StreamSource, Target};
+use super::super::resolved::{Config, Http, List, Mechanism, StreamSource, Target};
 
 /// Notes every warning.
 pub(super) fn warn(cx: &Context<'_>, config: &Config) {
@@ -45,7 +45,8 @@ fn clear_text(cx: &Context<'_>, config: &Config) {
         && let Some(sasl) = &kafka.sasl
         && kafka.tls.is_none()
     {
-        cx.warn("kafka.sasl", format!("{} without tls: the network can learn the password", sasl.mechanism.name()));
+        let secret = if sasl.mechanism() == Mechanism::OauthBearer { "token" } else { "password" };
+        cx.warn("kafka.sasl", format!("{} without tls: the network can learn the {secret}", sasl.mechanism().name()));
     }
     if let Target::Webhook(http) = &config.reconciler.target {
         clear_authorization(cx, "reconciler.webhook", http);
@@ -66,7 +67,7 @@ fn clear_authorization(cx: &Context<'_>, path: &str, http: &Http) {
         Some(host) => host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
         None => false,
     };
-    if http.authorization.is_some() && url.scheme() == "http" && !is_local {
+    if http.authorization_file.is_some() && url.scheme() == "http" && !is_local {
         cx.warn(path, "authorization over http: the network can read it; use https");
     }
 }
