@@ -1,3 +1,4 @@
 //! Hermetic tests: no service, no network beyond loopback.
 
+mod cli;
 mod config;

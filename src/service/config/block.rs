@@ -5,122 +5,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use super::bounds;
+use super::context::{Context, Read, Reported, all, text_node};
 use super::expand::join;
-use super::fault::{Fault, Place};
 use super::form::{self, Form, Items, Later, nearest};
 use super::key::{Default, Key, Section};
-use super::tree::{Entry, Node, Origin, Scalar, Value};
-use super::variables::Variables;
-
-/// A value, or the mark that its fault is already reported.
-pub(super) type Read<T> = Result<T, Reported>;
-
-/// Something is wrong, and it has been said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reported;
-
-/// What the whole reading shares.
-pub(super) struct Context<'a> {
-    pub variables: &'a Variables,
-    /// The folder of the config file, absolute.
-    pub dir: PathBuf,
-    /// The same as the user wrote it, for messages.
-    shown_dir: PathBuf,
-    places: BTreeMap<String, Place>,
-    faults: RefCell<Vec<Fault>>,
-    warnings: RefCell<Vec<Fault>>,
-}
-
-impl<'a> Context<'a> {
-    pub(super) fn new(root: &Node, variables: &'a Variables, shown_dir: &Path, faults: Vec<Fault>) -> Self {
-        let mut places = BTreeMap::new();
-        collect_places(root, "", &mut places);
-        Self {
-            variables,
-            dir: std::path::absolute(shown_dir.join(".")).unwrap_or_else(|_| shown_dir.to_owned()),
-            shown_dir: shown_dir.to_owned(),
-            places,
-            faults: RefCell::new(faults),
-            warnings: RefCell::default(),
-        }
-    }
-
-    /// Reports what is wrong with the key at `path`.
-    pub(super) fn fault(&self, path: &str, message: impl Into<String>) -> Reported {
-        self.fault_at(self.place(path), path, message.into())
-    }
-
-    fn fault_at(&self, place: Place, path: &str, message: String) -> Reported {
-        self.faults.borrow_mut().push(Fault { place, path: path.to_owned(), message });
-        Reported
-    }
-
-    /// Notes what works and yet should be said.
-    pub(super) fn warn(&self, path: &str, message: impl Into<String>) {
-        let fault = Fault { place: self.place(path), path: path.to_owned(), message: message.into() };
-        self.warnings.borrow_mut().push(fault);
-    }
-
-    /// Whether the file, or a variable, says something there.
-    pub(super) fn is_written(&self, path: &str) -> bool {
-        self.places.contains_key(path)
-    }
-
-    /// A path of the file as messages show it.
-    pub(super) fn shown(&self, path: &Path) -> PathBuf {
-        self.shown_dir.join(path)
-    }
-
-    /// A path of the file as the process can use it, wherever it runs.
-    pub(super) fn absolute(&self, path: &Path) -> PathBuf {
-        let path = self.dir.join(path);
-        std::path::absolute(&path).unwrap_or(path)
-    }
-
-    /// Everything that was reported, each in the order of the file.
-    pub(super) fn finish(self) -> (Vec<Fault>, Vec<Fault>) {
-        let (mut faults, mut warnings) = (self.faults.into_inner(), self.warnings.into_inner());
-        faults.sort_by(|a, b| a.place.cmp(&b.place));
-        warnings.sort_by(|a, b| a.place.cmp(&b.place));
-        (faults, warnings)
-    }
-
-    /// The place of a key, or of the nearest block around it.
-    fn place(&self, path: &str) -> Place {
-        let mut path = path;
-        loop {
-            match (self.places.get(path), path.rfind(['.', '['])) {
-                (Some(place), _) => return place.clone(),
-                (None, Some(end)) => path = &path[..end],
-                (None, None) => return Place::START,
-            }
-        }
-    }
-}
-
-/// A block is found where its key stands, a value where it stands itself.
-fn collect_places(node: &Node, path: &str, places: &mut BTreeMap<String, Place>) {
-    match &node.value {
-        Value::Map(entries) => {
-            for entry in entries {
-                let path = join(path, &entry.key);
-                let is_block = matches!(entry.node.value, Value::Map(_) | Value::List(_) | Value::Null);
-                let place = if is_block { &entry.place } else { &entry.node.place };
-                places.entry(path.clone()).or_insert_with(|| place.clone());
-                collect_places(&entry.node, &path, places);
-            }
-        }
-        Value::List(items) => {
-            for (i, item) in items.iter().enumerate() {
-                places.insert(format!("{path}[{i}]"), item.place.clone());
-            }
-        }
-        _ => {}
-    }
-}
+use super::tree::{Entry, Node, Origin, Value};
 
 /// A block of keys that is being read.
 pub(super) struct Block<'a> {
@@ -290,69 +181,6 @@ impl<'a> Block<'a> {
         let read = self.read.into_inner();
         for key in self.section.keys {
             debug_assert!(read.contains(&key.name()), "{}.{} is in the table and never read", self.path, key.name());
-        }
-    }
-}
-
-fn text_node(text: &str, origin: Origin) -> Node {
-    let scalar = Scalar { text: text.to_owned(), quoted: false, origin };
-    Node { place: Place::START, value: Value::Text(scalar) }
-}
-
-impl Context<'_> {
-    /// Reads one text.
-    pub(super) fn parse<F: Form>(&self, form: &F, node: &Node, path: &str) -> Read<F::Value> {
-        let scalar = match &node.value {
-            Value::Text(scalar) => scalar,
-            Value::Faulty => return Err(Reported),
-            Value::Null => return Err(self.fault(path, "has no value; give it one, or remove the key")),
-            Value::List(_) | Value::Map(_) => {
-                let what = if matches!(node.value, Value::List(_)) { "a list" } else { "a block" };
-                return Err(self.fault(path, format!("is {what}; allowed: {}", form.allowed())));
-            }
-        };
-        form.parse(scalar).map_err(|wrong| {
-            let subject = subject(scalar, wrong.hide);
-            self.fault(path, format!("{subject} {}; allowed: {}", wrong.says, form.allowed()))
-        })
-    }
-
-    /// Reads a list of texts, or one text.
-    pub(super) fn items<F: Form>(&self, form: &F, node: &Node, path: &str) -> Read<Vec<F::Value>> {
-        match &node.value {
-            Value::List(items) => all(items.iter().enumerate().map(|(i, item)| {
-                let path = format!("{path}[{i}]");
-                self.parse(form, item, &path)
-            })),
-            Value::Text(scalar) if scalar.origin == Origin::Override && form.is_separable() => {
-                let parts = scalar.text.split(',').map(|part| text_node(part.trim(), Origin::Override));
-                all(parts.map(|part| self.parse(form, &part, path)))
-            }
-            _ => self.parse(form, node, path).map(|value| vec![value]),
-        }
-    }
-}
-
-/// All values, or the mark that something was reported; every value is read either way.
-pub(super) fn all<T>(reads: impl Iterator<Item = Read<T>>) -> Read<Vec<T>> {
-    let reads = reads.collect::<Vec<_>>();
-    reads.into_iter().collect()
-}
-
-/// What is wrong, for a message: the text itself, unless it is long or came from the environment, where secrets live.
-fn subject(scalar: &Scalar, hide: bool) -> String {
-    /// Longer texts say nothing more to a person.
-    const SHOWN_CHARS_MAX: usize = 60;
-    match &scalar.origin {
-        Origin::Expanded(name) => format!("the value of ${{{name}}}"),
-        Origin::Override => "the value".to_owned(),
-        Origin::Written if hide || scalar.text.is_empty() => "the value".to_owned(),
-        Origin::Written => {
-            let mut shown = scalar.text.chars().take(SHOWN_CHARS_MAX).collect::<String>().escape_debug().to_string();
-            if scalar.text.chars().count() > SHOWN_CHARS_MAX {
-                shown.push('…');
-            }
-            if scalar.quoted || shown.contains(' ') { format!("\"{shown}\"") } else { shown }
         }
     }
 }

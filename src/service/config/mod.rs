@@ -1,16 +1,18 @@
 //! The config: found, read, overridden from the environment, resolved into typed values, and explained.
 //!
-//! The way of a value: file → [`tree`] (raw: texts with places) → [`overlay`] (environment) → [`expand`] (`${NAME}`) →
-//! [`resolve`] (typed, by the table in [`bounds`]). All faults come at once, each with its place (I2). Must never name an
-//! adapter: wiring turns [`Config`] into engine, streams and reconcilers.
+//! The way of a value: file, `tree` (raw: texts with places), `overlay` (environment), `expand` (`${NAME}`), `resolve`
+//! (typed, by the table in `bounds`). All faults come at once, each with its place (I2). Must never name an adapter:
+//! wiring turns [`Config`] into engine, streams and reconcilers. Tested in `tests/it/config.rs`.
 
 mod block;
 mod bounds;
+mod context;
 mod expand;
 mod fault;
 mod form;
 mod key;
 mod overlay;
+mod places;
 mod reference;
 mod resolve;
 mod resolved;
@@ -49,6 +51,15 @@ pub struct Loaded {
     pub file: String,
     /// What works and should yet be known, in the order of the file.
     pub warnings: Vec<Fault>,
+    places: places::Places,
+}
+
+impl Loaded {
+    /// What an adapter found wrong with a key, with the place of the key.
+    #[must_use]
+    pub fn fault(&self, path: &str, message: impl Into<String>) -> Fault {
+        Fault { place: self.places.find(path), path: path.to_owned(), message: message.into() }
+    }
 }
 
 /// Finds and reads the config: `named`, or the first of [`CONFIG_PLACES`] that exists.
@@ -97,8 +108,8 @@ pub fn parse(bytes: &[u8], file: PathBuf, variables: &Variables) -> Result<Loade
     let mut faults = overlay::overlay(&mut root, variables);
     faults.extend(expand::expand(&mut root, variables));
     let dir = file.parent().unwrap_or(Path::new(""));
-    let cx = block::Context::new(&root, variables, dir, faults);
+    let cx = context::Context::new(&root, variables, dir, faults);
     let shown = file.display().to_string();
-    let (config, warnings) = resolve::resolve(&root, file, cx)?;
-    Ok(Loaded { config, file: shown, warnings })
+    let (config, found) = resolve::resolve(&root, file, cx)?;
+    Ok(Loaded { config, file: shown, warnings: found.warnings, places: found.places })
 }

@@ -22,7 +22,8 @@ Every key can be overridden by an environment variable: EVENKEEL__, then the par
 underscores between them: EVENKEEL__KAFKA__BROKERS is kafka.brokers. In names that you chose, every character that is
 no letter or digit is written as an underscore: EVENKEEL__STREAMS__MY_ORDERS__CRITICAL is streams.my-orders.critical.
 The value is taken as it is. A list is separated by commas (a:9092,b:9092) or written as YAML ([a:9092, b:9092]), a
-block is written as YAML ({every: 10m}); both replace what the file says. A variable that is set but empty is an error.";
+block is written as YAML ({every: 10m}); both replace what the file says. A variable that is set but empty is an
+error.";
 
 /// Puts the overriding values into the tree, and reports those that cannot be meant.
 pub(super) fn overlay(root: &mut Node, variables: &Variables) -> Vec<Fault> {
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn variables_replace_and_add_keys() {
         let (root, faults) = overlaid(
-            "name: a\nstreams: {my-orders: {critical: false}}\nkafka:\n  brokers: [x]\n  options: {socket.timeout.ms: 1}\n",
+            "name: a\nstreams: {my-orders: {critical: false}}\nkafka: {brokers: [x], options: {socket.timeout.ms: 1}}\n",
             &[
                 ("EVENKEEL__NAME", "null: [x"),
                 ("EVENKEEL__STREAMS__MY_ORDERS__CRITICAL", "true"),

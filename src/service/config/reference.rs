@@ -103,8 +103,8 @@ pub fn markdown() -> String {
 #[must_use]
 pub fn example() -> String {
     let mut out = String::from(
-        "# A config of evenkeel with every key. A key that is written has its default, unless its line says \"example\";\n\
-         # one like #this: is not set. `evenkeel config reference` says what is allowed, and why.\n",
+        "# A config of evenkeel with every key. A key that is written has its default, unless its line says\n\
+         # \"example\"; one like #this: is not set. `evenkeel config reference` says what is allowed, and why.\n",
     );
     example_block(&mut out, &ROOT, 0, false);
     out

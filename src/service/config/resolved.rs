@@ -1,7 +1,7 @@
 //! The config, ready to use: typed, complete, checked. What wiring builds the engine from.
 //!
-//! Must never hold an adapter's type, nor a secret that could be printed. Durations are durations, shares are from 0 to 1,
-//! paths are absolute or relative to the process's folder, never to the file.
+//! Must never hold an adapter's type, nor a secret that could be printed. Shares are from 0 to 1; paths are absolute, but
+//! for the config's own. Tested by `tests/it/config.rs`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -92,7 +92,8 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exec {
-    /// The program, which is there, and its arguments. One with a slash is relative to [`Config::dir`], others are in PATH.
+    /// The program, which is there, and its arguments. One with a slash is relative to [`Config::dir`], others are in
+    /// PATH.
     pub argv: Vec<String>,
     /// The variables that it gets besides the usual ones.
     pub env: Vec<String>,

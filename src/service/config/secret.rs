@@ -57,8 +57,8 @@ pub(super) struct SecretFile {
 }
 
 impl SecretFile {
-    /// Reads the file. Mounted secrets are often readable by everybody in their container, so that is a warning; one that
-    /// everybody may write is refused.
+    /// Reads the file. Mounted secrets are often readable by everybody in their container, so that is a warning; one
+    /// that everybody may write is refused.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let (text, mode) = read_text(path)?;
         let shown = path.display();

@@ -1,6 +1,7 @@
 //! Files that are no YAML: the reader's error in our words, with what to do.
 //!
-//! Must never quote the file, since the line may hold a secret. Tested by the table of bad files in `tests/it/config.rs`.
+//! Must never quote the file, since the line may hold a secret. Tested by the table of bad files in
+//! `tests/it/config.rs`.
 
 use serde_saphyr::Error;
 

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn texts_stay_as_they_were_written() {
-        let text = "a: 1.10\nb: 0x1f\nc: \"12\"\nd: yes\ne: true\nf: 010\ng: -5\nh: .inf\ni: 1e999\nj: 'x'\nk: ü 1\nl: 1_000\n";
+        let text = "a: 1.10\nb: 0x1f\nc: \"12\"\nd: yes\ne: true\nf: 010\ng: -5\nh: .inf\ni: 1e999\nj: 'x'\n\
+                    k: ü 1\nl: 1_000\n";
         let read = entries(text)
             .into_iter()
             .map(|e| match e.node.value {

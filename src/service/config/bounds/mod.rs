@@ -1,15 +1,15 @@
-//! The table of all keys: names, units, defaults, limits and reasons. What is read, printed and documented comes from here.
+//! The table of all keys: names, units, defaults, limits and reasons. What is read, printed and documented comes from
+//! here.
 //!
-//! No limit is "none" by being 0; what can be switched off has a word for it (I2). Tested below (every default is within
-//! its limits) and by `tests/it/config.rs` (the reference, the example and the docs say the same).
+//! Must never have a limit that is "none" by being 0; what can be switched off has a word for it (I2). Tested below, and
+//! by `tests/it/config.rs`: the reference, the example and the docs say the same.
 
 pub(super) mod kafka;
 pub(super) mod reconciler;
 pub(super) mod streams;
 pub(super) mod top;
 
-use super::form::FilePath;
-use super::form::{Block, Hidden};
+use super::form::{Block, FilePath, Hidden};
 use super::key::{AnyKey, Default, Key, Section};
 
 /// Calls `visit` for every section, the outer before the inner, in the order of the table.

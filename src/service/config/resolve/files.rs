@@ -7,8 +7,9 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::super::block::{Block, Context, Read};
+use super::super::block::Block;
 use super::super::bounds::top as keys;
+use super::super::context::{Context, Read};
 use super::super::form::{FilePath, Hidden};
 use super::super::key::Key;
 use super::super::secret::{Secret, SecretFile, io_reason};

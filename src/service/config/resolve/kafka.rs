@@ -1,7 +1,8 @@
 //! `kafka`.
 
-use super::super::block::{Block, Read};
+use super::super::block::Block;
 use super::super::bounds::kafka as keys;
+use super::super::context::Read;
 use super::super::form::Opaque;
 use super::super::resolved::{ClientCertificate, Kafka, Mechanism, Sasl, Tls};
 use super::files;

@@ -12,26 +12,24 @@ mod warnings;
 
 use std::path::PathBuf;
 
-use super::block::{Block, Context, Read};
+use super::block::Block;
 use super::bounds::top as keys;
+use super::context::{Context, Finished, Read};
 use super::fault::Fault;
 use super::resolved::{Admin, Config, Limits, Telemetry, Timing};
 use super::tree::Node;
 
-/// What came of it: a config and what should be said about it, or everything that is wrong.
-pub(super) type Resolved = Result<(Config, Vec<Fault>), Vec<Fault>>;
-
-/// Resolves a tree.
-pub(super) fn resolve(root: &Node, file: PathBuf, cx: Context<'_>) -> Resolved {
+/// Resolves a tree: a config and what else was found, or everything that is wrong.
+pub(super) fn resolve(root: &Node, file: PathBuf, cx: Context<'_>) -> Result<(Config, Finished), Vec<Fault>> {
     let config = config(root, file, &cx);
     if let Ok(config) = &config {
         rules::check(&cx, config);
         warnings::warn(&cx, config);
     }
-    let (faults, warnings) = cx.finish();
+    let finished = cx.finish();
     match config {
-        Ok(config) if faults.is_empty() => Ok((config, warnings)),
-        _ => Err(faults),
+        Ok(config) if finished.faults.is_empty() => Ok((config, finished)),
+        _ => Err(finished.faults),
     }
 }
 

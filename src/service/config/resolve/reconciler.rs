@@ -1,7 +1,8 @@
 //! `reconciler`, and the webhooks and commands that lists use too.
 
-use super::super::block::{Block, Read};
+use super::super::block::Block;
 use super::super::bounds::reconciler as keys;
+use super::super::context::Read;
 use super::super::expand::join;
 use super::super::form;
 use super::super::key::Key;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::block::Context;
+use super::super::context::Context;
 use super::super::form::show_duration;
 use super::super::resolved::{Config, GiveUp, StreamSource};
 

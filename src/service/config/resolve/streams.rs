@@ -1,7 +1,8 @@
 //! `streams`.
 
-use super::super::block::{Block, Read, all};
+use super::super::block::Block;
 use super::super::bounds::{reconciler as http_keys, streams as keys, top};
+use super::super::context::{Read, all};
 use super::super::form::{Form as _, name};
 use super::super::resolved::{Http, IdFrom, KafkaStream, List, Resync, Stream, StreamSource};
 use super::super::tree::Value;

@@ -2,7 +2,7 @@
 //!
 //! Tested by `tests/it/config.rs`, a file for each warning.
 
-use super::super::block::Context;
+use super::super::context::Context;
 use super::super::resolved::{Config, Http, List, Mechanism, StreamSource, Target};
 
 /// Notes every warning.
