@@ -253,6 +253,18 @@ fn variables_expand_and_override() {
     assert_eq!(password.expose(), "${NAME}", "an overriding value is taken as it is");
 }
 
+#[test]
+fn anchors_and_merge_keys_work() {
+    let world = World::new();
+    let text = "name: a\nreconciler: {exec: ./ok.sh}\nstreams:\n  a: {resync: &r {every: 1m, list: {exec: ./ok.sh}}}\n  \
+                b: {resync: *r}\n  c: {resync: {<<: *r, every: 5m}}\n";
+    let every = world.loaded(text, &[]).config.streams.into_iter().map(|stream| match stream.source {
+        StreamSource::Resync(resync) => resync.every.as_secs(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(every.collect::<Vec<_>>(), [60, 60, 300]);
+}
+
 /// B87: a canary in every secret, in every way in which one can be given, and every way to print the config.
 #[test]
 fn b87_no_secret_is_ever_printed() {

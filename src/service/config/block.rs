@@ -78,6 +78,9 @@ impl<'a> Block<'a> {
         let Some(entry) = self.entries.iter().find(|entry| entry.key == key.name) else { return Ok(None) };
         match entry.node.value {
             Value::Faulty => Err(Reported),
+            Value::Null if key.form.block().is_some() => {
+                Err(self.fault(key, "has no value; write {} for an empty block, or remove the key"))
+            }
             Value::Null => Err(self.fault(key, "has no value; give it one, or remove the key")),
             _ => Ok(Some(&entry.node)),
         }

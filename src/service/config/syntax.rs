@@ -28,7 +28,10 @@ pub(super) fn fault(text: &str, error: &Error) -> Fault {
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias that contains itself".to_owned(),
         Error::Unexpected { expected: "string scalar", .. } => "a key must be a text".to_owned(),
-        other => syntax(text, &place, &bare(other)),
+        Error::UnsupportedTag { .. } => "a tag; a text that starts with ! stands in quotes".to_owned(),
+        // The parser's own errors quote one character at most.
+        Error::ExternalMessage { .. } => syntax(text, &place, &bare(cause)),
+        _ => "not something that a config is made of; allowed: texts, lists and blocks of keys".to_owned(),
     };
     Fault { place, path: String::new(), message }
 }

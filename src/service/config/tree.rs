@@ -67,6 +67,7 @@ pub(super) enum Origin {
 pub(super) fn parse(text: &str) -> Result<Node, Fault> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
+        reject_unsupported_tags: true,
         null_as_string: true,
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
