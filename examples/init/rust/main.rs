@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 struct Files;
 
 impl Reconciler for Files {
-    /// Makes one file what it should be, whatever it is now. It may be called at any time and any number of times, so it
-    /// looks at what is true now, not at what has happened. Any error is tried again later; `Failure::terminal` is not.
+    /// Makes one file what it should be, whatever it is now. It may be called at any time and any number of times, so
+    /// it looks at what is true now, not at what has happened. Any error is tried again later; `Failure::terminal` is
+    /// not.
     async fn reconcile(&self, run: &Run) -> Result<Action, Failure> {
         if run.id().contains('/') {
             return Err(Failure::terminal("no name of a file here"));

@@ -1,6 +1,7 @@
 //! What the program says about itself: config reference and example, completions, man pages.
 //!
-//! Must never write piece by piece, since the libraries panic where a reader has gone away. Tested in `tests/it/cli.rs`.
+//! Must never write piece by piece, since the libraries panic where a reader has gone away. Tested in
+//! `tests/it/cli.rs`.
 
 use std::fs;
 use std::io::Write as _;

@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn variables_replace_and_add_keys() {
         let (root, faults) = overlaid(
-            "name: a\nstreams: {my-orders: {critical: false}}\nkafka: {brokers: [x], options: {socket.timeout.ms: 1}}\n",
+            "name: a\nstreams: {my-orders: {critical: false}}\n\
+             kafka: {brokers: [x], options: {socket.timeout.ms: 1}}\n",
             &[
                 ("EVENKEEL__NAME", "null: [x"),
                 ("EVENKEEL__STREAMS__MY_ORDERS__CRITICAL", "true"),

@@ -1,7 +1,7 @@
 //! The config, ready to use: typed, complete, checked. What wiring builds the engine from.
 //!
-//! Must never hold an adapter's type, nor a secret that could be printed. Shares are from 0 to 1; paths are absolute, but
-//! for the config's own. Tested by `tests/it/config.rs`.
+//! Must never hold an adapter's type, nor a secret that could be printed. Shares are from 0 to 1; paths are absolute,
+//! but for the config's own. Tested by `tests/it/config.rs`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -226,7 +226,7 @@ pub struct Timing {
     pub max_hold: Duration,
     /// The least time between two starts of one id (D7).
     pub min_requeue: Duration,
-    /// How long a soft trigger waits for descendants (G2).
+    /// How long a resource waits for busy descendants.
     pub cascade_wait: Duration,
     /// To what due times are rounded up (D5).
     pub resolution: Duration,

@@ -1,8 +1,8 @@
 //! The table of all keys: names, units, defaults, limits and reasons. What is read, printed and documented comes from
 //! here.
 //!
-//! Must never have a limit that is "none" by being 0; what can be switched off has a word for it (I2). Tested below, and
-//! by `tests/it/config.rs`: the reference, the example and the docs say the same.
+//! Must never have a limit that is "none" by being 0; what can be switched off has a word for it (I2). Tested below,
+//! and by `tests/it/config.rs`: the reference, the example and the docs say the same.
 
 pub(super) mod kafka;
 pub(super) mod reconciler;
