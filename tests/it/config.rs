@@ -3,8 +3,6 @@
 //! Each `config/bad/NAME.yaml` stands beside `NAME.out`, what is said about it; `UPDATE=1` rewrites those. All of them
 //! see the same small folder and environment, made by [`World`]. A first line `# with: NAME=value …` adds variables.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
@@ -184,7 +182,7 @@ fn the_three_first_configs_work_as_they_stand_in_the_docs() {
     let web = world.loaded("name: billing\nreconciler: {webhook: \"http://127.0.0.1:5000/reconcile\"}\n", &[]);
     let Target::Webhook(http) = &web.config.reconciler.target else { panic!("no webhook") };
     assert_eq!(http.url, "http://127.0.0.1:5000/reconcile");
-    assert_eq!(web.config.reconciler.concurrency, 64);
+    assert_eq!(web.config.reconciler.concurrency.get(), 64);
     assert_eq!(web.warnings.len(), 1, "only a trigger can make events");
 
     let later = "name: billing\nreconciler: {webhook: \"http://127.0.0.1:5000/reconcile\"}\nkafka: {brokers: [\"kafka:9092\"]}\nstreams: {billing: {kafka: {topics: [billing]}}}\n";
@@ -198,12 +196,14 @@ fn defaults_are_those_of_the_rules() {
     let config = world.loaded("name: a\nreconciler: {webhook: \"http://h/\"}\n", &[]).config;
     let (r, t, l) = (&config.reconciler, &config.timing, &config.limits);
     assert_eq!((config.shards, config.hash.name(), config.give_up), (1, "fnv1a", GiveUp::Keep));
-    assert_eq!((r.workers, r.concurrency, r.timeout), (8, 64, Some(Duration::from_secs(10))), "Q7, D10");
+    assert_eq!((r.workers.get(), r.concurrency.get(), r.timeout), (8, 64, Some(Duration::from_secs(10))), "Q7, D10");
     assert_eq!(r.cancel_grace, Duration::from_secs(10), "C4");
     assert_eq!((r.retry.initial, r.retry.max_retries), (Duration::from_millis(250), Some(20)), "D2, D3");
     assert_eq!((t.max_hold, t.min_requeue), (Duration::from_secs(60), Duration::from_millis(250)), "D12, D7");
     assert_eq!((t.resolution, t.cascade_wait), (Duration::from_millis(10), Duration::from_secs(300)), "D5");
-    assert_eq!((l.admitted, l.timers, l.resources, l.owed_records), (1_000_000, 1_000_000, 1_000_000, 1_000_000), "D6");
+    for limit in [l.admitted, l.timers, l.resources, l.owed_records] {
+        assert_eq!(limit.get(), 1_000_000, "D6");
+    }
     assert_eq!(config.data_dir, Some(world.dir.path().join("evenkeel-data")));
     assert_eq!(config.admin.unwrap().listen.to_string(), "127.0.0.1:7070");
     assert_eq!(config.drain_timeout, Duration::from_secs(30));

@@ -44,7 +44,7 @@ impl Reconciler for Files {
 }
 
 /// All ids: what is wanted, and what is left of what once was.
-async fn list() -> io::Result<BTreeSet<String>> {
+async fn list() -> io::Result<Vec<String>> {
     let mut ids = BTreeSet::new();
     for folder in ["wanted", "actual"] {
         fs::create_dir_all(folder).await?;
@@ -53,7 +53,7 @@ async fn list() -> io::Result<BTreeSet<String>> {
             ids.extend(file.file_name().into_string().ok());
         }
     }
-    Ok(ids)
+    Ok(ids.into_iter().collect())
 }
 
 #[tokio::main]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,9 +55,9 @@ pub struct Reconciler {
     /// What is called.
     pub target: Target,
     /// Lanes in each shard (Q2).
-    pub workers: u16,
+    pub workers: NonZeroU16,
     /// Runs in flight in this process (Q7).
-    pub concurrency: u32,
+    pub concurrency: NonZeroU32,
     /// How long a run may take; `None`: as long as it likes.
     pub timeout: Option<Duration>,
     /// How long a cancelled run may take to end before it is cut off (C4).
@@ -109,7 +110,7 @@ pub struct Retry {
     pub factor: f64,
     /// The longest delay.
     pub max_delay: Duration,
-    /// By which share a delay may differ, from 0 to 1.
+    /// By which share a delay may be shorter, from 0 to 1.
     pub jitter: f64,
     /// After how many retries the id is given up; `None`: never.
     pub max_retries: Option<u32>,
@@ -178,7 +179,7 @@ pub enum IdFrom {
 pub struct Resync {
     /// How often.
     pub every: Duration,
-    /// By which share the interval may differ, from 0 to 1.
+    /// By which share the interval may differ, from 0 to 0.5.
     pub jitter: f64,
     /// What gives the list.
     pub list: List,
@@ -200,13 +201,13 @@ pub enum List {
 #[non_exhaustive]
 pub struct Limits {
     /// Ids that are owed a run.
-    pub admitted: u64,
+    pub admitted: NonZeroU32,
     /// Ids that only hold a requested time.
-    pub timers: u64,
+    pub timers: NonZeroU32,
     /// Resources.
-    pub resources: u64,
+    pub resources: NonZeroU32,
     /// Owed records.
-    pub owed_records: u64,
+    pub owed_records: NonZeroU32,
 }
 
 /// What becomes of an id that is given up, where nothing else keeps it (D3).

@@ -57,7 +57,7 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
         file,
         dir: cx.dir.clone(),
         name: name?,
-        shards: u16::try_from(shards?).unwrap_or(u16::MAX),
+        shards: u16::try_from(shards?.get()).unwrap_or(u16::MAX),
         hash: hash?,
         reconciler: reconciler?,
         streams: streams?,

@@ -1,5 +1,7 @@
 //! `reconciler`, and the webhooks and commands that lists use too.
 
+use std::num::{NonZeroU16, NonZeroU32};
+
 use super::super::block::Block;
 use super::super::bounds::reconciler as keys;
 use super::super::context::Read;
@@ -11,7 +13,7 @@ use super::super::tree::Value;
 use super::files;
 
 /// Runs in flight where nothing is said: requests mostly wait.
-const CONCURRENCY_WEBHOOK: u32 = 64;
+const CONCURRENCY_WEBHOOK: NonZeroU32 = NonZeroU32::MIN.saturating_add(63);
 
 pub(super) fn reconciler(block: Block<'_>) -> Read<Reconciler> {
     let webhook = webhook(&block);
@@ -34,8 +36,8 @@ pub(super) fn reconciler(block: Block<'_>) -> Read<Reconciler> {
     let target = target?;
     let default = if matches!(target, Target::Exec(_)) { cpus() } else { CONCURRENCY_WEBHOOK };
     Ok(Reconciler {
-        workers: u16::try_from(workers?).unwrap_or(u16::MAX),
-        concurrency: concurrency?.map_or(default, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        workers: NonZeroU16::try_from(workers?).unwrap_or(NonZeroU16::MAX),
+        concurrency: concurrency?.unwrap_or(default),
         timeout: timeout?,
         cancel_grace: cancel_grace?,
         retry: retry?,
@@ -44,8 +46,8 @@ pub(super) fn reconciler(block: Block<'_>) -> Read<Reconciler> {
 }
 
 /// The CPUs that this process may use: more commands at once would only wait for each other.
-fn cpus() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+fn cpus() -> NonZeroU32 {
+    std::thread::available_parallelism().ok().and_then(|n| n.try_into().ok()).unwrap_or(NonZeroU32::MIN)
 }
 
 fn retry(block: Block<'_>) -> Read<Retry> {
@@ -60,7 +62,7 @@ fn retry(block: Block<'_>) -> Read<Retry> {
         factor: factor?,
         max_delay: max_delay?,
         jitter: jitter?,
-        max_retries: max_retries?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        max_retries: max_retries?.map(NonZeroU32::get),
     })
 }
 
