@@ -5,11 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel::engine::Engine;
 use evenkeel::local::Resync;
-use evenkeel::{Action, Failure, Reconciler, Run};
+use evenkeel::{Action, Engine, Failure, Reconciler, Run};
 use tokio::fs;
-use tokio_util::sync::CancellationToken;
 
 struct Files;
 
@@ -62,12 +60,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .reconciler(Files)
         .stream("all", Resync::every(Duration::from_secs(5)).list_fn(list))
         .build()?;
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
+    // The engine stops in order when this resolves: no new events, and what runs may finish.
+    let shutdown = async {
         let _ = tokio::signal::ctrl_c().await;
-        stop.cancel();
-    });
+    };
     engine.run(shutdown).await?;
     Ok(())
 }
