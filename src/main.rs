@@ -1,3 +1,7 @@
-//! The command line of evenkeel.
+//! The program `evenkeel`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    evenkeel::service::cli::main()
+}

@@ -1,8 +1,10 @@
 //! Hermetic tests: no service, no network beyond loopback.
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
-mod engine;
+mod cli;
+mod config;
 mod elector;
+mod engine;
 mod quickstart;
 mod store;
 mod store_conformance;
