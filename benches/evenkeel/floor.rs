@@ -1,5 +1,5 @@
-//! The least such an engine does for each event: FNV-1a of the id, dedup in, bounded queue in and out, dedup out, a no-op call. One
-//! thread, an `Arc<str>` per event, at most 1,024 waiting or all of them.
+//! The least such an engine does for each event: FNV-1a of the id, dedup in, bounded queue in and out, dedup out, a
+//! no-op call. One thread, an `Arc<str>` per event, at most 1,024 waiting or all of them.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasherDefault;

@@ -1,8 +1,8 @@
 //! How fast the engine is, beside a floor measured in the same run.
 //!
-//! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole process, user and
-//! system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op reconciles and nothing else, for
-//! counting instructions. Further arguments choose cases by a part of their names.
+//! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole
+//! process, user and system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op
+//! reconciles and nothing else, for counting instructions. Further arguments choose cases by a part of their names.
 
 mod alloc;
 mod cases;

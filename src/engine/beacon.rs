@@ -72,7 +72,8 @@ impl Beacon {
         self.len.store(0, Ordering::Release);
     }
 
-    /// What the loop does now, unless it waits. Only meaningful once it has lasted: while the loop moves on, words may mix.
+    /// What the loop does now, unless it waits. Only meaningful once it has lasted: while the loop moves on, words
+    /// may mix.
     pub(crate) fn read(&self) -> Option<Busy> {
         let since_ms = self.busy_since_ms.load(Ordering::Relaxed);
         if since_ms == 0 {

@@ -139,8 +139,8 @@ impl Builder {
         self
     }
 
-    /// Where owed records are kept (D12). Without, offsets are held until their runs succeed, and parked ids are lost with the
-    /// process.
+    /// Where owed records are kept (D12). Without, offsets are held until their runs succeed, and parked ids are lost
+    /// with the process.
     pub fn store(mut self, store: Arc<dyn RecordStore>) -> Self {
         self.store = Some(store);
         self

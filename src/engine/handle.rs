@@ -47,8 +47,8 @@ pub enum Select {
 }
 
 impl Handle {
-    /// Asks for a run of an id now, without waiting for an answer; the fast way. It is in memory only, and may be refused by a full
-    /// shard later on: then it waits its turn.
+    /// Asks for a run of an id now, without waiting for an answer; the fast way. It is in memory only, and may be
+    /// refused by a full shard later on: then it waits its turn.
     ///
     /// # Errors
     /// What stands in the way, as a [`TriggerResult`].

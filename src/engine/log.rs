@@ -1,4 +1,5 @@
-//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody reads.
+//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody
+//! reads.
 
 use tracing::{Level, debug, error, info, warn};
 

@@ -1,11 +1,12 @@
 //! The engine: runs what the scheduler decides.
 //!
-//! One task per shard and term (`shard`), one per stream (`streams`), one that writes records per term, one per run that is still
-//! pending after its first poll, and a watching thread (`watchdog`). A stop goes through them in order: intake, runs, owed records;
-//! commits and telemetry are flushed by whoever owns them, after [`Engine::run`] has returned (L5, B91).
+//! One task per shard and term (`shard`), one per stream (`streams`), one that writes records per term, one per run
+//! that is still pending after its first poll, and a watching thread (`watchdog`). A stop goes through them in order:
+//! intake, runs, owed records; commits and telemetry are flushed by whoever owns them, after [`Engine::run`] has
+//! returned (L5, B91).
 //!
-//! It must never know an adapter: streams, stores, electors and reconcilers come in as traits. Tested through its public API in
-//! `tests/it`, and end to end in `tests/live`.
+//! It must never know an adapter: streams, stores, electors and reconcilers come in as traits. Tested through its
+//! public API in `tests/it`, and end to end in `tests/live`.
 
 mod beacon;
 mod builder;
@@ -96,12 +97,12 @@ impl Engine {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Runs until `shutdown` resolves or [`Handle::drain`] is called, then stops: no more events, runs may finish, what is owed is
-    /// recorded. When it returns, nothing runs any more, and sources know what is done.
+    /// Runs until `shutdown` resolves or [`Handle::drain`] is called, then stops: no more events, runs may finish,
+    /// what is owed is recorded. When it returns, nothing runs any more, and sources know what is done.
     ///
     /// # Errors
-    /// The engine's own faults only. On [`EngineError::Silent`] a thread is stuck: the process must be ended, since waiting for its
-    /// runtime would wait for ever.
+    /// The engine's own faults only. On [`EngineError::Silent`] a thread is stuck: the process must be ended, since
+    /// waiting for its runtime would wait for ever.
     ///
     /// # Cancel safety
     /// Dropping it cuts everything off at once; nothing is lost that a source or a record keeps.

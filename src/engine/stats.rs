@@ -1,7 +1,8 @@
 //! What is measured (T3), under the names of the surface.
 //!
-//! The loop counts in plain integers and copies them here once a turn; instruments that only observe read them when somebody
-//! scrapes. Only durations are recorded as they happen, through instruments that were bound to their attributes beforehand.
+//! The loop counts in plain integers and copies them here once a turn; instruments that only observe read them when
+//! somebody scrapes. Only durations are recorded as they happen, through instruments that were bound to their
+//! attributes beforehand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -98,8 +99,8 @@ impl Instruments {
     }
 }
 
-/// Registers the instruments that only observe. They live as long as the meter's provider and stop reporting when the engine is
-/// gone.
+/// Registers the instruments that only observe. They live as long as the meter's provider and stop reporting when the
+/// engine is gone.
 pub(crate) fn observe(meter: &Meter, shared: &Arc<Shared>) {
     counter(meter, shared, "evenkeel.enqueues", "Events by what became of them.", |shard, report| {
         for (result, counter) in

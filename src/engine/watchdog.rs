@@ -16,7 +16,8 @@ use crate::id::ShardId;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A loop that is silent for longer ends the process, so that another can lead (L8).
 pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
-/// A run that blocks the loop's thread for longer than it may take and to be cut off is reported; this much is allowed on top.
+/// A run that blocks the loop's thread for longer than it may take and to be cut off is reported; this much is
+/// allowed on top.
 const BLOCKED_MARGIN: Duration = Duration::from_secs(2);
 /// How long recording a stuck run may take.
 const RECORD_WITHIN: Duration = Duration::from_secs(5);

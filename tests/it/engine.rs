@@ -1,4 +1,5 @@
-//! The engine through its public API: runs, retries, cancellation, stops. Real time, short; nothing sleeps to synchronise.
+//! The engine through its public API: runs, retries, cancellation, stops. Real time, short; nothing sleeps to
+//! synchronise.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

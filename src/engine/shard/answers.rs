@@ -1,4 +1,5 @@
-//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never stops the loop.
+//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never
+//! stops the loop.
 
 use std::sync::Arc;
 

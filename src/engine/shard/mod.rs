@@ -1,7 +1,8 @@
 //! The loop of one shard for one term: one task, one turn after the other.
 //!
-//! A turn takes what has come (events, ends of runs, answers of the store, questions), lets the scheduler decide, carries its commands
-//! out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is locked.
+//! A turn takes what has come (events, ends of runs, answers of the store, questions), lets the scheduler decide,
+//! carries its commands out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is
+//! locked.
 //!
 //! `runs` starts and ends runs, `records` writes what is owed, `answers` serves people.
 
@@ -42,8 +43,8 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// What a shard's loop can hear.
 ///
-/// The channel is unbounded but its content is not: an end per run in flight, an answer per write under way, a question per open
-/// request.
+/// The channel is unbounded but its content is not: an end per run in flight, an answer per write under way, a
+/// question per open request.
 pub(crate) enum Message {
     /// A run that had a task of its own has ended.
     Ended(Slot, u64, Ended),

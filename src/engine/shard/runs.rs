@@ -1,4 +1,5 @@
-//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4, D10).
+//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4,
+//! D10).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -202,7 +203,8 @@ impl ShardLoop {
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let task = tokio::spawn(async move {
-            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really ended.
+            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really
+            // ended.
             let mut last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
             let polled =
                 std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.poll(context))) {
