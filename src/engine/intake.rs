@@ -117,6 +117,12 @@ impl Intake {
         batch
     }
 
+    /// Drops what was handed over; who waits for room looks again.
+    pub(crate) fn empty(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.room.notify_waiters();
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

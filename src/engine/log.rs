@@ -54,10 +54,6 @@ pub(crate) fn stuck(shared: &Shared, shard: ShardId, id: &str) {
     error!(controller = &*shared.name, shard = shard.0, id, "a run blocks its thread and cannot be stopped");
 }
 
-pub(crate) fn fenced(shared: &Shared, shard: ShardId) {
-    warn!(controller = &*shared.name, shard = shard.0, "the term is over: an owed record was refused");
-}
-
 pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) {
     error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be written; trying again");
 }

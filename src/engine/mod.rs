@@ -226,11 +226,8 @@ async fn elect(shared: &Shared, shard: ShardId) -> Result<Leadership, EngineErro
     if let Some(elector) = &shared.elector {
         return Ok(elector.lead(shard).await?);
     }
-    let revision = match &shared.store {
-        Some(store) => store.next_revision(shard).await?,
-        // Nothing is kept, so the calendar must do: tokens grow over restarts while the clock is not set back.
-        None => u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or(1),
-    };
+    // No counter is kept, so the calendar must do: tokens grow over restarts while the clock is not set back.
+    let revision = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or(1);
     Ok(Leadership::new(Term { shard, incarnation: shared.incarnation, revision }))
 }
 

@@ -4,8 +4,8 @@
 //! somebody scrapes. Only durations are recorded as they happen, through instruments that were bound to their
 //! attributes beforehand.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundHistogram, Histogram, Meter};
@@ -229,7 +229,11 @@ fn streams(meter: &Meter, shared: &Arc<Shared>) {
                 let controller = KeyValue::new("evenkeel.controller", shared.name.to_string());
                 let error = |error: bool| KeyValue::new("error", error);
                 observer.observe(stream.events.load(Relaxed), &[controller.clone(), name.clone(), error(false)]);
-                observer.observe(stream.errors.load(Relaxed), &[controller, name, error(true)]);
+                let errors = stream.errors_by_name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                for (reason, count) in errors {
+                    let reason = KeyValue::new("evenkeel.reason", reason);
+                    observer.observe(count, &[controller.clone(), name.clone(), error(true), reason]);
+                }
             }
         })
         .build();

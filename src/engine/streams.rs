@@ -78,7 +78,7 @@ pub(crate) async fn supervise(
             }
             Err(error) => {
                 let text = error.to_string();
-                info.errors.fetch_add(1, Relaxed);
+                info.count_error("failed");
                 if named.critical {
                     return Err(text);
                 }

@@ -53,7 +53,9 @@ impl ShardLoop {
             Message::RedriveMatching { pattern, reply } => {
                 let _ = reply.send(self.redrive_matching(now, &pattern));
             }
-            Message::Ended(..) | Message::Recorded(_) => unreachable!("handled before questions are"),
+            Message::Ended(..) | Message::Recorded(_) | Message::StoreFailed(_) => {
+                unreachable!("handled before questions are")
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub(crate) enum Message {
     Ended(Slot, u64, Ended),
     /// These record writes are durable.
     Recorded(Vec<(Slot, u64)>),
+    /// The store takes no more records in this term.
+    StoreFailed(StoreError),
     /// Requests of people and programs.
     Trigger {
         ids: Vec<(String, WorkerId)>,
@@ -117,6 +119,7 @@ pub(crate) struct ShardLoop {
     released: Vec<Receipt>,
     sources: Vec<Option<Arc<Source>>>,
     stage: Stage,
+    store_failed: Option<StoreError>,
 }
 
 /// How far a stop has come.
@@ -163,6 +166,7 @@ impl ShardLoop {
             released: Vec::new(),
             sources: Vec::new(),
             stage: Stage::Running,
+            store_failed: None,
             shared,
         }
     }
@@ -204,6 +208,10 @@ impl ShardLoop {
             kind.pool.forget(self.id);
         }
         shared.led.send_modify(|led| led.retain(|shard| *shard != self.id));
+        // What was handed over and not taken is dropped with the term: its source still owes it, or a resync finds it.
+        for (intake, _) in &self.intakes {
+            intake.empty();
+        }
         self.publish();
         door.stats.led.store(0, Relaxed);
         for gauge in door.stats.pending.iter().chain([
@@ -236,6 +244,13 @@ impl ShardLoop {
             if leadership.ended.is_cancelled() {
                 self.runs.cut_all();
                 return TermEnd::Lost;
+            }
+            if let Some(error) = self.store_failed.take() {
+                self.runs.cut_all();
+                return match error {
+                    StoreError::Fenced => TermEnd::Lost,
+                    error => TermEnd::Store(error),
+                };
             }
             if let Some(end) = self.advance_stop(leadership) {
                 return end;
@@ -301,6 +316,7 @@ impl ShardLoop {
         match message {
             Message::Ended(slot, run, ended) => self.task_ended(now, slot, run, ended),
             Message::Recorded(writes) => self.recorded(now, &writes),
+            Message::StoreFailed(error) => self.store_failed = Some(error),
             question => self.answer(now, question),
         }
         self.carry_out();

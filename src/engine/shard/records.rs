@@ -141,8 +141,9 @@ async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &
                 shared.problems.clear(&problem);
                 return true;
             }
-            Err(StoreError::Fenced) => {
-                log::fenced(shared, term.shard);
+            // Waiting mends neither: another process leads, or the store works again only in a new process.
+            Err(error @ (StoreError::Fenced | StoreError::Unusable(_))) => {
+                let _ = shared.door(term.shard).messages.send(Message::StoreFailed(error));
                 return false;
             }
             Err(error) => {

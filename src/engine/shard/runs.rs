@@ -124,7 +124,8 @@ impl ShardLoop {
         let shared = Arc::clone(&self.shared);
         let beacon = &shared.door(self.id).beacon;
         let mut future = self.runs.future.take().unwrap_or_else(empty);
-        beacon.enter(&start.id, start.attempt);
+        let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
+        beacon.enter(&start.id, start.attempt, stuck);
         shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
         let polled = catch_unwind(AssertUnwindSafe(|| poll_once(future.get_pin())));
         beacon.leave();
