@@ -161,7 +161,7 @@ async fn stop(
     if alarm.silent.is_cancelled() {
         return first_error;
     }
-    shared.stop.intake.cancel();
+    shared.stop.close_intake();
     while streams.join_next().await.is_some() {}
     shared.stop.shards.cancel();
     let mut result = first_error;

@@ -65,10 +65,24 @@ pub(crate) struct Stop {
     pub(crate) asked: CancellationToken,
     /// No more events.
     pub(crate) intake: CancellationToken,
+    /// The same as a plain flag, which costs an event less to look at.
+    closed: Arc<AtomicBool>,
     /// The shards finish what runs, and record what is left.
     pub(crate) shards: CancellationToken,
     /// The engine is gone.
     pub(crate) over: CancellationToken,
+}
+
+impl Stop {
+    /// From now on no event is taken.
+    pub(crate) fn close_intake(&self) {
+        self.closed.store(true, Relaxed);
+        self.intake.cancel();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
 }
 
 /// The way into one shard.

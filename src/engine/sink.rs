@@ -47,7 +47,7 @@ impl StreamSink {
             return Err(Offer::Refused(error));
         }
         let Some(place) = self.shared.router.place(event.id) else { return Err(Offer::Sent(Sent::Dropped)) };
-        if self.stopping.is_cancelled() {
+        if self.shared.stop.is_closed() {
             return Err(Offer::Stopped);
         }
         if !self.shared.door(place.shard).is_led() {

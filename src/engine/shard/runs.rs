@@ -120,29 +120,24 @@ impl ShardLoop {
     fn begin_run(&mut self, start: Start, now: Time) -> Time {
         let kind = usize::from(start.kind);
         self.durations[kind].wait.record(now.since(start.since).as_secs_f64());
-        let run = self.new_run(&start, now);
-        let shared = Arc::clone(&self.shared);
-        let beacon = &shared.door(self.id).beacon;
-        let mut future = self.runs.future.take().unwrap_or_else(empty);
         let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
+        let run = self.new_run(&start, now);
+        let mut future = self.runs.future.take().unwrap_or_else(empty);
+        let beacon = &self.shared.door(self.id).beacon;
         beacon.enter(&start.id, start.attempt, stuck);
-        shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
+        self.shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
         let polled = catch_unwind(AssertUnwindSafe(|| poll_once(future.get_pin())));
         beacon.leave();
         let end = self.now();
         match polled {
-            Ok(Poll::Pending) => {
-                self.give_task(start, run, future, now);
-            }
+            Ok(Poll::Pending) => self.give_task(start, run, future, now),
             Ok(Poll::Ready(result)) => {
                 // A future that has ended holds nothing any more, so the run is free.
                 self.runs.kept = Some(run);
                 self.runs.future = Some(future);
-                self.run_ended(start, Ended::Returned(result), None, now, end);
+                self.run_ended(&start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => {
-                self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end);
-            }
+            Err(panic) => self.run_ended(&start, Ended::Panicked(panic_text(&*panic)), None, now, end),
         }
         end
     }
@@ -237,11 +232,11 @@ impl ShardLoop {
         if active.cut {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
         }
-        self.run_ended(active.start, ended, active.reason, active.began, now);
+        self.run_ended(&active.start, ended, active.reason, active.began, now);
     }
 
     /// Every run ends here.
-    fn run_ended(&mut self, start: Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
+    fn run_ended(&mut self, start: &Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
         let timeout = self.shared.kinds[usize::from(start.kind)].options.timeout;
         let verdict = Verdict::of(ended, reason, timeout, |requeue| self.requeue_time(requeue, now));
         let error = match verdict.outcome {
@@ -265,10 +260,10 @@ impl ShardLoop {
             let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
             durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
         }
-        let entry = self.journal_entry(&start, shown, verdict.message, began, now, next);
-        self.end_span(&start, &entry, next);
+        let entry = self.journal_entry(start, shown, verdict.message, began, now, next);
+        self.end_span(start, &entry, next);
         log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
-        self.tell_waiting(&start, &entry, next);
+        self.tell_waiting(start, &entry, next);
         self.journal.push(entry);
         if next == Next::Idle {
             self.notes.forget(start.slot);
