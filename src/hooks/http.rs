@@ -15,7 +15,7 @@ use reqwest::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap
 use reqwest::header::{TE, TRANSFER_ENCODING, UPGRADE};
 use reqwest::{Client, Response, Url};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 use super::HookError;
@@ -60,7 +60,7 @@ impl HttpSettings {
 
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = Url::parse(&self.url).map_or_else(|_| "(no URL)".to_owned(), |url| shown(&url));
+        let url = parse_url(&self.url).map_or_else(|_| "(not usable)".to_owned(), |url| shown(&url));
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("HttpSettings")
             .field("url", &url)
@@ -283,12 +283,10 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
         next = cause.source();
     }
     let text = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
-    let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    let certificate = causes.iter().any(|cause| is_certificate(*cause))
-        || io.and_then(std::io::Error::get_ref).is_some_and(|inner| is_certificate(inner));
-    if certificate {
-        return format!("{text}; the server's certificate is not trusted: name the CA that signed it in ca_file");
+    if let Some(advice) = causes.iter().find_map(|cause| certificate_advice(*cause)) {
+        return format!("{text}; {advice}");
     }
+    let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     if causes.iter().any(|cause| cause.to_string().contains("dns error")) {
         return format!("the host name does not resolve: {text}");
     }
@@ -306,6 +304,18 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
     }
 }
 
-fn is_certificate(error: &(dyn Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)))
+/// What to do where a certificate was refused.
+fn certificate_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    // An IO error passes for the error that it wraps, but does not name it as its source.
+    if let Some(inner) = error.downcast_ref().and_then(std::io::Error::get_ref) {
+        return certificate_advice(inner);
+    }
+    let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() else { return None };
+    Some(match reason {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the certificate is another host's: correct the url or the certificate"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server needs a new certificate",
+        _ => "the server's certificate is not trusted: name the CA that signed it in ca_file",
+    })
 }

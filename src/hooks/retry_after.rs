@@ -36,7 +36,7 @@ mod tests {
             ("99999999999999999999999", seconds(3600)),
             ("Sun, 06 Nov 1994 08:50:07 GMT", seconds(30)),
             ("Sunday, 06-Nov-94 08:50:07 GMT", seconds(30)),
-            ("Mon, 06 Nov 2094 08:49:37 GMT", seconds(3600)),
+            ("Sat, 06 Nov 2094 08:49:37 GMT", seconds(3600)),
             ("Sun, 06 Nov 1994 08:49:37 GMT", None),
             ("Sun, 06 Nov 1994 08:49:00 GMT", None),
             ("0", None),
