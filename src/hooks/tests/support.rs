@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -69,6 +69,11 @@ pub(super) const TRANSIENT: FailureKind = FailureKind::Transient(None);
 
 /// Everything that is logged on this thread, at every level, until the guard is dropped.
 pub(super) fn capture_logs() -> (Logs, tracing::subscriber::DefaultGuard) {
+    // With only one subscriber in the process, a log line that is reached first on a thread without it stays off for all.
+    static SECOND: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+        tracing::Dispatch::new(tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).finish())
+    });
+    LazyLock::force(&SECOND);
     let logs = Logs::default();
     let writer = logs.clone();
     let subscriber = tracing_subscriber::fmt()
