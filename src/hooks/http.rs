@@ -78,8 +78,14 @@ pub(super) struct Target {
     headers: HeaderMap,
     authorization: Option<WatchedFile>,
     ca: Option<WatchedFile>,
-    client: Mutex<Option<(Option<Arc<[u8]>>, Client)>>,
+    client: Mutex<Option<Made>>,
     secrets: Secrets,
+}
+
+/// A client, and the certificates that it was told to trust.
+struct Made {
+    trusts: Option<Arc<[u8]>>,
+    client: Client,
 }
 
 /// A call that is about to be made: the client, the headers, and the secrets among them.
@@ -145,10 +151,8 @@ impl Target {
     fn client(&self) -> Result<Client, HookError> {
         let ca = self.ca.as_ref().map(WatchedFile::read).transpose()?;
         let mut current = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((made_with, client)) = &*current
-            && *made_with == ca
-        {
-            return Ok(client.clone());
+        if let Some(made) = current.as_ref().filter(|made| made.trusts == ca) {
+            return Ok(made.client.clone());
         }
         let tls = self.tls(ca.as_deref())?;
         let client = Client::builder()
@@ -163,7 +167,7 @@ impl Target {
             .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| HookError::Client(self.shown.clone(), describe(&error.without_url())))?;
-        *current = Some((ca, client.clone()));
+        *current = Some(Made { trusts: ca, client: client.clone() });
         Ok(client)
     }
 

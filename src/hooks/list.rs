@@ -35,6 +35,7 @@ const LINE_BYTES_MAX: u64 = 2 * ID_BYTES_MAX as u64;
 pub struct HttpList {
     target: Target,
     timeout: Duration,
+    pub(super) bytes_max: usize,
 }
 
 impl HttpList {
@@ -43,7 +44,7 @@ impl HttpList {
     /// # Errors
     /// A setting that cannot be used: the URL, a header, a file.
     pub fn new(settings: HttpSettings, timeout: Duration) -> Result<Self, HookError> {
-        Ok(Self { target: Target::new(settings)?, timeout })
+        Ok(Self { target: Target::new(settings)?, timeout, bytes_max: LIST_BYTES_MAX })
     }
 
     async fn fetch(&self) -> Result<impl Read + Send + use<>, String> {
@@ -69,7 +70,7 @@ impl HttpList {
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
             return Err("the answer is compressed, which was not asked for".to_owned());
         }
-        let mut spool = Spool::new();
+        let mut spool = Spool::new(self.bytes_max);
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             spool.write(&chunk).await.map_err(|error| error.to_string())?;
         }
@@ -95,6 +96,7 @@ impl IdList for HttpList {
 pub struct ExecList {
     program: Program,
     timeout: Duration,
+    pub(super) bytes_max: usize,
 }
 
 impl ExecList {
@@ -103,7 +105,7 @@ impl ExecList {
     /// # Errors
     /// A setting that cannot be used: an empty command, a name that is no variable's.
     pub fn new(settings: ExecSettings, timeout: Duration) -> Result<Self, HookError> {
-        Ok(Self { program: Program::new(settings)?, timeout })
+        Ok(Self { program: Program::new(settings)?, timeout, bytes_max: LIST_BYTES_MAX })
     }
 
     async fn collect(&self) -> Result<impl Read + Send + use<>, String> {
@@ -117,7 +119,7 @@ impl ExecList {
         let (process, pipes) = started.map_err(|error| self.program.explain(&error))?;
         let secrets = self.program.secrets();
         let mut errors = Output::new("(list)", Stream::Stderr, &secrets);
-        let (mut spool, mut full, stop) = (Spool::new(), Ok(()), Notify::new());
+        let (mut spool, mut full, stop) = (Spool::new(self.bytes_max), Ok(()), Notify::new());
         let drained = async {
             let ids = async {
                 full = take_in(pipes.stdout, &mut spool).await;

@@ -3,6 +3,20 @@
 //! `wire` is the JSON; `webhook` and `exec` carry it; `list` reads ids in the same two ways; `http` and `process` are what those
 //! two ways need. Must never know the engine: a hook is a [`Reconciler`](crate::Reconciler) or an [`IdList`](crate::IdList) like
 //! any other. `docs/reconcilers.md` tells it to users; its tables and examples are tested.
+//!
+//! ```
+//! use evenkeel::hooks::{Exec, ExecSettings, Webhook, WebhookSettings};
+//!
+//! # fn main() -> Result<(), evenkeel::hooks::HookError> {
+//! let webhook = Webhook::new(WebhookSettings::new("http://127.0.0.1:5000/reconcile"))?;
+//!
+//! let mut settings = ExecSettings::new(["./reconcile.sh", "--fast"], "/etc/zones");
+//! settings.env = vec!["PGHOST".to_owned()];
+//! let command = Exec::new(settings)?;
+//! # drop((webhook, command));
+//! # Ok(())
+//! # }
+//! ```
 
 mod answer_file;
 mod command;
@@ -19,7 +33,7 @@ mod signature;
 mod spool;
 mod stop;
 mod strays;
-#[cfg(test)]
+#[cfg(all(test, feature = "cli"))]
 mod tests;
 mod text;
 mod webhook;

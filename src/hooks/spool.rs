@@ -21,14 +21,15 @@ const CHUNKS_WAITING: usize = 16;
 pub(super) struct Spool {
     chunks: mpsc::Sender<Vec<u8>>,
     writer: JoinHandle<io::Result<SpooledTempFile>>,
-    bytes: usize,
+    /// How many bytes it still takes.
+    room: usize,
 }
 
 /// Why a list was not taken in.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
-    /// It is larger than [`LIST_BYTES_MAX`].
-    #[error("it is larger than {LIST_BYTES_MAX} bytes")]
+    /// It has more bytes than it may.
+    #[error("it is too large; at most {LIST_BYTES_MAX} bytes are taken")]
     TooLarge,
     /// The temporary file failed.
     #[error("it cannot be kept in {folder}: {0}", folder = std::env::temp_dir().display())]
@@ -39,8 +40,8 @@ pub(super) enum SpoolError {
 }
 
 impl Spool {
-    /// An empty one.
-    pub(super) fn new() -> Self {
+    /// An empty one for at most `room` bytes.
+    pub(super) fn new(room: usize) -> Self {
         let (chunks, mut taken) = mpsc::channel::<Vec<u8>>(CHUNKS_WAITING);
         let writer = tokio::task::spawn_blocking(move || {
             let mut file = tempfile::spooled_tempfile(MEMORY_BYTES);
@@ -50,7 +51,7 @@ impl Spool {
             file.rewind()?;
             Ok(file)
         });
-        Self { chunks, writer, bytes: 0 }
+        Self { chunks, writer, room }
     }
 
     /// Takes the next bytes in.
@@ -58,10 +59,7 @@ impl Spool {
     /// # Errors
     /// There are too many, or the file failed; the spool is of no use afterwards.
     pub(super) async fn write(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
-        self.bytes += chunk.len();
-        if self.bytes > LIST_BYTES_MAX {
-            return Err(SpoolError::TooLarge);
-        }
+        self.room = self.room.checked_sub(chunk.len()).ok_or(SpoolError::TooLarge)?;
         if self.chunks.send(chunk.to_vec()).await.is_ok() {
             return Ok(());
         }

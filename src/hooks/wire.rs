@@ -2,7 +2,7 @@
 //!
 //! A request may gain fields within version 1; an answer is checked to the letter (I2): an unknown field, a wrong type or a bad
 //! duration is a failure of the run that names the field, never a silent default. The JSON Schemas in `docs/schema` are made from
-//! these types. Tested by tables below, and against the schemas and the documented examples in `tests`.
+//! these types. Tested against the schemas, the documented examples and random answers in `tests`.
 
 use std::fmt;
 use std::time::Duration;

@@ -27,7 +27,8 @@ fn environment_in(file: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn a_command_is_given_the_contract_and_nothing_else() {
-    let variables = [("EVK_ALLOWED", "yes"), ("EVK_OTHER", "no"), ("LANG", "C"), ("TZ", "UTC"), ("EVENKEEL_ID", "wrong")];
+    let variables =
+        [("EVK_ALLOWED", "yes"), ("EVK_OTHER", "no"), ("LANG", "C"), ("TZ", "UTC"), ("EVENKEEL_ID", "wrong")];
     if !in_own_process("exec::a_command_is_given_the_contract_and_nothing_else", &variables) {
         return;
     }
@@ -65,6 +66,7 @@ fn a_command_is_given_the_contract_and_nothing_else() {
     assert_eq!(found, wanted);
 }
 
+// B43 as well: nothing of an attempt is kept for the next one, each is described anew.
 #[tokio::test]
 async fn b72_the_key_is_given_by_environment_and_is_the_same_for_all_attempts() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,9 +114,17 @@ async fn b70_every_exit_has_its_meaning() {
         ("kill -TERM $$", TRANSIENT, "sh was killed by signal 15"),
         // A good answer does not make a bad exit good, nor the other way round.
         ("echo '{\"message\": \"fine\"}' > $EVENKEEL_ANSWER; exit 1", TRANSIENT, "sh ended with exit status 1"),
-        ("echo garbage > $EVENKEEL_ANSWER", TRANSIENT, "sh ended well, but its answer cannot be used: the answer does not"),
+        (
+            "echo garbage > $EVENKEEL_ANSWER",
+            TRANSIENT,
+            "sh ended well, but its answer cannot be used: the answer does not",
+        ),
         ("echo '{\"requeue_after\": -5}' > $EVENKEEL_ANSWER", TRANSIENT, "requeue_after: invalid type"),
-        ("printf '{\"message\": \"trunc' > $EVENKEEL_ANSWER", TRANSIENT, "does not keep the contract: message: EOF while parsing"),
+        (
+            "printf '{\"message\": \"trunc' > $EVENKEEL_ANSWER",
+            TRANSIENT,
+            "does not keep the contract: message: EOF while parsing",
+        ),
         ("ln -s /etc/passwd $EVENKEEL_ANSWER", TRANSIENT, "its answer cannot be used: it cannot be opened"),
         ("mkdir $EVENKEEL_ANSWER", TRANSIENT, "its answer cannot be used: it is not a file"),
         ("head -c 2000000 /dev/zero > $EVENKEEL_ANSWER", TRANSIENT, "it is larger than 1048576 bytes"),
@@ -131,7 +141,9 @@ async fn b70_every_exit_has_its_meaning() {
 
 #[tokio::test]
 async fn b70_exit_0_is_done_and_an_answer_says_more() {
-    for text in ["true", ": > $EVENKEEL_ANSWER", "echo '{}' > $EVENKEEL_ANSWER", "head -c 2000000 /dev/urandom", "echo x >&2"] {
+    for text in
+        ["true", ": > $EVENKEEL_ANSWER", "echo '{}' > $EVENKEEL_ANSWER", "head -c 2000000 /dev/urandom", "echo x >&2"]
+    {
         assert_eq!(script(text).await.0.unwrap(), Action::done(), "{text}");
     }
     let answer = r#"printf %s '{"requeue_after": "90s", "message": "\u001b[1mtwo\nlines"}' > $EVENKEEL_ANSWER"#;
@@ -212,7 +224,8 @@ async fn output_becomes_log_lines_of_the_run() {
 #[tokio::test]
 async fn a_flood_is_drained_and_not_logged_without_end() {
     let (logs, _guard) = capture_logs();
-    let (outcome, _dir) = script("yes | head -c 20000000; yes err | head -c 20000000 >&2; echo '{}' > $EVENKEEL_ANSWER").await;
+    let (outcome, _dir) =
+        script("yes | head -c 20000000; yes err | head -c 20000000 >&2; echo '{}' > $EVENKEEL_ANSWER").await;
     assert_eq!(outcome.unwrap(), Action::done());
     let text = logs.text();
     for stream in ["stdout", "stderr"] {
