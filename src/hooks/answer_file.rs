@@ -1,4 +1,5 @@
-//! The file in which a command may leave an answer: in a folder of its own that nobody else can enter, removed afterwards.
+//! The file in which a command may leave an answer: in a folder of its own that nobody else can enter, removed
+//! afterwards.
 //!
 //! Must never follow a link, wait for a pipe's other end, or read more than the cap. Tested with real files below.
 
@@ -35,7 +36,8 @@ impl AnswerFile {
     /// # Errors
     /// Something is there that cannot be an answer; the text says what.
     pub(super) fn read(&self) -> Result<Option<Vec<u8>>, String> {
-        // Not following links and not waiting keep a command from making this process read what it should not, or for ever.
+        // Not following links and not waiting keep a command from making this process read what it should not, or for
+        // ever.
         let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => file,

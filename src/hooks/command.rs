@@ -1,7 +1,7 @@
 //! A command as the operator names it: an argument list (never a shell), a folder, and the few variables it may see.
 //!
-//! Must never pass on a variable that was not named, put anything of a run into an argument, or show an argument or a variable's
-//! value in a message: both may hold secrets. Tested with real processes in `tests`.
+//! Must never pass on a variable that was not named, put anything of a run into an argument, or show an argument or a
+//! variable's value in a message: both may hold secrets. Tested with real processes in `tests`.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -32,8 +32,8 @@ pub struct ExecSettings {
     pub folder: PathBuf,
     /// Names of variables of this process that it may see, besides PATH, HOME, LANG and TZ.
     pub env: Vec<String>,
-    /// How long it has between SIGTERM and SIGKILL when its time is over or its run is cancelled. It should be shorter than the
-    /// engine's `cancel_grace`, after which it is killed anyway.
+    /// How long it has between SIGTERM and SIGKILL when its time is over or its run is cancelled. It should be shorter
+    /// than the engine's `cancel_grace`, after which it is killed anyway.
     pub term_grace: Duration,
 }
 

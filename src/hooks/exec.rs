@@ -1,7 +1,7 @@
 //! A reconciler that is a command: started once per run, its exit status decides.
 //!
-//! Must never leave a process behind, wait beyond the run's time, or take a bad end for a good one. Tested with real processes in
-//! `tests`; the table of exits stands in docs/reconcilers.md.
+//! Must never leave a process behind, wait beyond the run's time, or take a bad end for a good one. Tested with real
+//! processes in `tests`; the table of exits stands in docs/reconcilers.md.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -87,8 +87,8 @@ impl Reconciler for Exec {
     }
 }
 
-/// What the command finds in its environment; every name is always set, so that `set -u` does no harm. TRACEPARENT alone is
-/// absent without a trace, as its standard has it.
+/// What the command finds in its environment; every name is always set, so that `set -u` does no harm. TRACEPARENT
+/// alone is absent without a trace, as its standard has it.
 fn describe_run(command: &mut Command, run: &Run, request: &Request) {
     let timeout = request.timeout_seconds.map(|seconds| seconds.to_string()).unwrap_or_default();
     command

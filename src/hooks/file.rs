@@ -1,7 +1,7 @@
 //! A small file that may change while the process runs: a secret, a token, a certificate.
 //!
-//! Must never keep a secret that was taken away: a file that cannot be read is an error, not the value of before. The text of an
-//! error names the file, never what is in it. Tested with real files below.
+//! Must never keep a secret that was taken away: a file that cannot be read is an error, not the value of before. The
+//! text of an error names the file, never what is in it. Tested with real files below.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

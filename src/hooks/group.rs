@@ -1,8 +1,8 @@
 //! A process group that can be signalled at any time without hitting a stranger.
 //!
-//! The group is known by the number of its leader. As long as the leader has not been reaped, its number cannot go to another
-//! process; so the group is closed before its leader is reaped, and a closed group is never signalled. Tested with real processes
-//! in `tests`.
+//! The group is known by the number of its leader. As long as the leader has not been reaped, its number cannot go to
+//! another process; so the group is closed before its leader is reaped, and a closed group is never signalled. Tested
+//! with real processes in `tests`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -5,8 +5,9 @@ use std::io;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, setrlimit, umask};
 
-/// Lets this process and every command that it starts from now on write no core files (they would hold secrets) and make files
-/// that only their owner can read (umask 077). A command that must do otherwise says so itself (`umask 022`).
+/// Lets this process and every command that it starts from now on write no core files (they would hold secrets) and
+/// make files that only their owner can read (umask 077). A command that must do otherwise says so itself (`umask
+/// 022`).
 ///
 /// For a program's `main`: it changes the whole process, so a library must not call it on its own.
 ///

@@ -1,8 +1,8 @@
 //! The HTTP client of hooks: one target, its credentials, its certificates, and errors that say what to check.
 //!
-//! The target comes from the operator's config alone, never from an id, an event or an answer; redirects are not followed, proxies
-//! of the environment are not used, no cookies are kept and nothing is decompressed. Must never show a user name, a password, a
-//! query or a header's value. Tested against real sockets in `tests`.
+//! The target comes from the operator's config alone, never from an id, an event or an answer; redirects are not
+//! followed, proxies of the environment are not used, no cookies are kept and nothing is decompressed. Must never show
+//! a user name, a password, a query or a header's value. Tested against real sockets in `tests`.
 
 use std::error::Error;
 use std::fmt;
@@ -30,7 +30,8 @@ const IDLE_CONNECTIONS_MAX: usize = 64;
 const IDLE_FOR: Duration = Duration::from_secs(50);
 /// How long the explanation of a bad status is waited for.
 const START_WAIT: Duration = Duration::from_secs(1);
-/// The largest header list of an answer over HTTP/2, in bytes; over HTTP/1 it is bounded by the client's buffer of 400 KiB.
+/// The largest header list of an answer over HTTP/2, in bytes; over HTTP/1 it is bounded by the client's buffer of 400
+/// KiB.
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 
 /// Headers that frame a message; a setting of one would break the request.

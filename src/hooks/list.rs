@@ -1,8 +1,8 @@
 //! The lists of ids for a resync (Q9): by HTTP or by a command, one id a line or a JSON array.
 //!
-//! A list is taken in as a whole before any of it is handed on: only status 200 with a whole body, or exit status 0, is a list, and
-//! nothing is concluded from anything else. Must never hold it in memory as a whole, nor wait beyond its time for its source.
-//! Tested against real servers and processes in `tests`.
+//! A list is taken in as a whole before any of it is handed on: only status 200 with a whole body, or exit status 0, is
+//! a list, and nothing is concluded from anything else. Must never hold it in memory as a whole, nor wait beyond its
+//! time for its source. Tested against real servers and processes in `tests`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
@@ -191,7 +191,10 @@ async fn hand_on(list: impl Read + Send + 'static, into: mpsc::Sender<String>, s
     let sent = sent.unwrap_or_else(|error| Err(error.to_string()));
     let Sent { ids, unreadable } = sent.map_err(|reason| ListError(format!("the list of {shown}: {reason}")))?;
     if unreadable > 0 {
-        tracing::warn!(target: "evenkeel::hook", "the list of {shown} has {unreadable} lines that are not UTF-8; they are passed over");
+        tracing::warn!(
+            target: "evenkeel::hook",
+            "the list of {shown} has {unreadable} lines that are not UTF-8; they are passed over"
+        );
     }
     Ok(ids)
 }

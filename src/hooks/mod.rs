@@ -1,8 +1,9 @@
 //! Reconcilers in any language: HTTP webhooks and commands, one JSON contract for both, and the lists for resync.
 //!
-//! `wire` is the JSON; `webhook` and `exec` carry it; `list` reads ids in the same two ways; `http` and `process` are what those
-//! two ways need. Must never know the engine: a hook is a [`Reconciler`](crate::Reconciler) or an [`IdList`](crate::IdList) like
-//! any other. `docs/reconcilers.md` tells it to users; its tables and examples are tested.
+//! `wire` is the JSON; `webhook` and `exec` carry it; `list` reads ids in the same two ways; `http` and `process` are
+//! what those two ways need. Must never know the engine: a hook is a [`Reconciler`](crate::Reconciler) or an
+//! [`IdList`](crate::IdList) like any other. `docs/reconcilers.md` tells it to users; its tables and examples are
+//! tested.
 //!
 //! ```
 //! use evenkeel::hooks::{Exec, ExecSettings, Webhook, WebhookSettings};

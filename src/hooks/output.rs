@@ -1,7 +1,7 @@
 //! What a command writes: log lines while it runs, and the last of it for the error.
 //!
-//! Must never hold more than its caps, however much comes, nor let output act on a terminal. Tested by tables below and with real
-//! processes in `tests`.
+//! Must never hold more than its caps, however much comes, nor let output act on a terminal. Tested by tables below and
+//! with real processes in `tests`.
 
 use super::text::{ERROR_BYTES_MAX, Secrets};
 

@@ -1,8 +1,10 @@
-//! One command with its whole process group: started, drained, ended and waited for, whatever becomes of the future that wants it.
+//! One command with its whole process group: started, drained, ended and waited for, whatever becomes of the future
+//! that wants it.
 //!
-//! A thread owns each child from its start to its reaping, so that neither a dropped future nor a runtime that is torn down leaves
-//! one behind. The group's leader is observed without being reaped until its group has been killed: as long as it is not reaped its
-//! number cannot go to another process, so that no signal goes astray. Tested with real processes in `tests`.
+//! A thread owns each child from its start to its reaping, so that neither a dropped future nor a runtime that is torn
+//! down leaves one behind. The group's leader is observed without being reaped until its group has been killed: as long
+//! as it is not reaped its number cannot go to another process, so that no signal goes astray. Tested with real
+//! processes in `tests`.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -26,7 +28,8 @@ use super::group::Group;
 use super::strays;
 use crate::contract::DURATION_MAX;
 
-/// How long output is still read after the command has ended: a helper that it left behind may have the last lines (`tee`).
+/// How long output is still read after the command has ended: a helper that it left behind may have the last lines
+/// (`tee`).
 const DRAIN: Duration = Duration::from_millis(500);
 /// How much is read from a pipe at once.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -115,9 +118,9 @@ impl Process {
         Ok((Self { guard, exited, finished }, pipes.watched().map_err(StartError::Resources)?))
     }
 
-    /// Waits for the end of the command while it is fed and drained. When `stop` resolves, its group gets SIGTERM, and after
-    /// `grace` SIGKILL. What is left of the group when the command has ended is killed, at the latest [`DRAIN`] later; after a
-    /// stop, or when something still holds the pipes, strays are looked for too.
+    /// Waits for the end of the command while it is fed and drained. When `stop` resolves, its group gets SIGTERM, and
+    /// after `grace` SIGKILL. What is left of the group when the command has ended is killed, at the latest [`DRAIN`]
+    /// later; after a stop, or when something still holds the pipes, strays are looked for too.
     ///
     /// # Cancel safety
     /// Dropped at any point, the group is killed at once and reaped.

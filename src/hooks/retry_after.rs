@@ -1,14 +1,15 @@
 //! What a server says about when to come back: `Retry-After` as seconds or as an HTTP date (RFC 9110).
 //!
-//! Must never make a failing target be called faster than the growing delays would: what is not a time to come is no answer.
+//! Must never make a failing target be called faster than the growing delays would: what is not a time to come is no
+//! answer.
 
 use std::time::{Duration, SystemTime};
 
 /// The longest wait that a server can ask for. A broken clock or a slip must not put an id off for days.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// The delay that a `Retry-After` asks for, at most [`RETRY_AFTER_MAX`]; `None` if it asks for nothing that can be kept: zero, a
-/// time that is past, a negative number, no time at all.
+/// The delay that a `Retry-After` asks for, at most [`RETRY_AFTER_MAX`]; `None` if it asks for nothing that can be
+/// kept: zero, a time that is past, a negative number, no time at all.
 pub(super) fn parse(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let wished = if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {

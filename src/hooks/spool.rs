@@ -1,7 +1,8 @@
 //! Where a list of ids waits until it is known to be complete: in memory if it is small, else in a file without a name.
 //!
-//! A list is taken in as fast as its source gives it, and handed on as fast as runs make room, which may take hours; no server
-//! keeps an answer open for so long. Must never write on a runtime's thread. Tested through the lists in `tests`.
+//! A list is taken in as fast as its source gives it, and handed on as fast as runs make room, which may take hours; no
+//! server keeps an answer open for so long. Must never write on a runtime's thread. Tested through the lists in
+//! `tests`.
 
 use std::io::{self, Seek, Write};
 

@@ -1,8 +1,9 @@
-//! Finds what a command left behind outside of its process group (`setsid`), by a mark in its environment, and kills it.
+//! Finds what a command left behind outside of its process group (`setsid`), by a mark in its environment, and kills
+//! it.
 //!
-//! Best effort, on Linux alone: a process that wiped its environment, or that runs as another user, is not found. Must never
-//! signal a process that does not carry the mark: a number that was given to another process meanwhile is noticed.
-//! Tested with real processes in `tests`.
+//! Best effort, on Linux alone: a process that wiped its environment, or that runs as another user, is not found. Must
+//! never signal a process that does not carry the mark: a number that was given to another process meanwhile is
+//! noticed. Tested with real processes in `tests`.
 
 /// How often the processes are looked through at most: one that forks while it is looked for is found the next time.
 #[cfg(target_os = "linux")]

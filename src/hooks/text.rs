@@ -1,7 +1,7 @@
 //! What a hook said, made fit for a log line and an error: no control characters, no secrets, not too long.
 //!
-//! Must never let a byte of a hook's output act on a terminal or a log format, nor repeat a secret that this process gave to the
-//! hook. Tested by tables below, and with canaries through real hooks in `tests`.
+//! Must never let a byte of a hook's output act on a terminal or a log format, nor repeat a secret that this process
+//! gave to the hook. Tested by tables below, and with canaries through real hooks in `tests`.
 
 use std::fmt;
 
@@ -70,7 +70,8 @@ pub(super) fn printable(text: &str) -> String {
     line
 }
 
-/// Skips the rest of a terminal's escape sequence: `[`, parameters, one final letter; of any other, the one character after it.
+/// Skips the rest of a terminal's escape sequence: `[`, parameters, one final letter; of any other, the one character
+/// after it.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     if chars.next_if_eq(&'[').is_none() {
         chars.next_if(|c| !c.is_control());

@@ -1,7 +1,7 @@
 //! A reconciler behind HTTP: one POST per run, the answer decides.
 //!
-//! Must never follow a redirect, read more than the cap, wait beyond the run's time (the body included), or show a secret.
-//! Dropping the future aborts the request. Tested against real servers, good and bad, in `tests`.
+//! Must never follow a redirect, read more than the cap, wait beyond the run's time (the body included), or show a
+//! secret. Dropping the future aborts the request. Tested against real servers, good and bad, in `tests`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,8 @@ const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature
 pub struct WebhookSettings {
     /// The target.
     pub http: HttpSettings,
-    /// A file with the secrets to sign with, one a line, base64 with or without `whsec_` before it; read again when it changes.
+    /// A file with the secrets to sign with, one a line, base64 with or without `whsec_` before it; read again when it
+    /// changes.
     pub secret_file: Option<PathBuf>,
 }
 
@@ -174,8 +175,8 @@ impl Webhook {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "evenkeel::hook",
-                "POST {} answered with a body that is not JSON; it is passed over and the run counts as done. Answer 204, or \
-                 JSON with Content-Type: application/json (said once)",
+                "POST {} answered with a body that is not JSON; it is passed over and the run counts as done. \
+                 Answer 204, or JSON with Content-Type: application/json (said once)",
                 self.target.shown()
             );
         }

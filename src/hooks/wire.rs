@@ -1,8 +1,9 @@
 //! The one JSON of both contracts, version 1: what a webhook or a command is asked, and what it may answer.
 //!
-//! A request may gain fields within version 1; an answer is checked to the letter (I2): an unknown field, a wrong type or a bad
-//! duration is a failure of the run that names the field, never a silent default. The JSON Schemas in `docs/schema` are made from
-//! these types. Tested against the schemas, the documented examples and random answers in `tests`.
+//! A request may gain fields within version 1; an answer is checked to the letter (I2): an unknown field, a wrong type
+//! or a bad duration is a failure of the run that names the field, never a silent default. The JSON Schemas in
+//! `docs/schema` are made from these types. Tested against the schemas, the documented examples and random answers in
+//! `tests`.
 
 use std::fmt;
 use std::time::Duration;
@@ -47,7 +48,8 @@ pub struct Request {
     /// How much time is left for the answer, in seconds; absent where there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
-    /// Proves which run is the later one: compared as text, for one id it only grows, and a target refuses a smaller one.
+    /// Proves which run is the later one: compared as text, for one id it only grows, and a target refuses a smaller
+    /// one.
     pub fencing_token: String,
     /// Why the id runs: the first few causes.
     pub causes: Vec<Cause>,
@@ -97,7 +99,8 @@ pub(super) fn traceparent(span: &SpanContext) -> Option<String> {
     span.is_valid().then(|| format!("00-{}-{}-{flags:02x}", span.trace_id(), span.span_id()))
 }
 
-/// What a webhook or a command may answer; all fields are optional, `null` is the same as absent, any other field is an error.
+/// What a webhook or a command may answer; all fields are optional, `null` is the same as absent, any other field is an
+/// error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, DeriveDeserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "evenkeel reconcile answer, version 1")]
@@ -190,8 +193,8 @@ impl Answer {
     /// Reads an answer.
     ///
     /// # Errors
-    /// The first thing in it that does not keep the contract: larger than [`ANSWER_BYTES_MAX`], no JSON object, something after
-    /// it, a key twice, an unknown field, a wrong type, a bad duration, a field that needs `kinds:`.
+    /// The first thing in it that does not keep the contract: larger than [`ANSWER_BYTES_MAX`], no JSON object,
+    /// something after it, a key twice, an unknown field, a wrong type, a bad duration, a field that needs `kinds:`.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidAnswer> {
         if bytes.len() > ANSWER_BYTES_MAX {
             return Err(InvalidAnswer(format!("it is larger than {ANSWER_BYTES_MAX} bytes")));
@@ -206,13 +209,14 @@ impl Answer {
         answer.without_resources()
     }
 
-    /// With opaque ids there is nothing that these fields could change; to pass over them would be to lose what was asked for.
+    /// With opaque ids there is nothing that these fields could change; to pass over them would be to lose what was
+    /// asked for.
     fn without_resources(self) -> Result<Self, InvalidAnswer> {
         let given =
             [("state", self.state.is_some()), ("apply", self.apply.is_some()), ("delete", self.delete.is_some())];
         match given.iter().find(|(_, given)| *given) {
             Some((field, _)) => Err(InvalidAnswer(format!(
-                "{field}: needs resources (`kinds:` in the config); with `reconciler:` nothing but what is owed is stored"
+                "{field}: needs resources (`kinds:` in the config); with `reconciler:` nothing is stored"
             ))),
             None => Ok(self),
         }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use evenkeel::IdList;
-use evenkeel::hooks::{Answer, Exec, ExecList, ExecSettings, HookError, LIST_TIMEOUT_DEFAULT, Webhook, WebhookSettings};
+use evenkeel::hooks::{
+    Answer, Exec, ExecList, ExecSettings, HookError, LIST_TIMEOUT_DEFAULT, Webhook, WebhookSettings,
+};
 
 #[tokio::test]
 async fn q9_a_folder_of_declarations_is_a_list() {

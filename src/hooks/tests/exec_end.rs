@@ -21,7 +21,7 @@ async fn none_left(id: &str) {
 }
 
 /// Reconciles an id of its own, within the test's patience.
-async fn ends(script: &str, timeout: Duration) -> (Result<Action, crate::Failure>, String) {
+async fn ends(script: &str, timeout: Duration) -> (Result<Action, crate::contract::Failure>, String) {
     let id = unique_id("b14");
     let run = run_of(&id, Some(timeout));
     let outcome = tokio::time::timeout(PATIENCE, exec(script, Duration::from_millis(300)).reconcile(&run)).await;

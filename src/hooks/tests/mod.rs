@@ -1,4 +1,5 @@
-//! Hooks against real sockets and real processes. They stand inside the crate because only it can make a [`Run`](crate::Run).
+//! Hooks against real sockets and real processes. They stand inside the crate because only it can make a
+//! [`Run`](crate::Run).
 
 mod contract;
 mod exec;

@@ -36,7 +36,8 @@ pub(super) fn run_of(id: &str, timeout: Option<Duration>) -> Run {
             worker: WorkerId(0),
             number: 42,
             attempt: 3,
-            key: 0xfeed,
+            latest: None,
+            kept_key: Some(0xfeed),
             causes,
             sources,
             last_error: Some("no route".into()),
@@ -69,7 +70,8 @@ pub(super) const TRANSIENT: FailureKind = FailureKind::Transient(None);
 
 /// Everything that is logged on this thread, at every level, until the guard is dropped.
 pub(super) fn capture_logs() -> (Logs, tracing::subscriber::DefaultGuard) {
-    // With only one subscriber in the process, a log line that is reached first on a thread without it stays off for all.
+    // With only one subscriber in the process, a log line that is reached first on a thread without it stays off for
+    // all.
     static SECOND: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
         tracing::Dispatch::new(tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).finish())
     });
@@ -112,7 +114,8 @@ pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The processes that run for an id: those with it in their environment. One that has ended has no environment any more.
+/// The processes that run for an id: those with it in their environment. One that has ended has no environment any
+/// more.
 pub(super) fn processes_of(id: &str) -> Vec<u32> {
     let mark = format!("EVENKEEL_ID={id}").into_bytes();
     let marked = |pid: u32| {
@@ -128,7 +131,8 @@ pub(super) fn unique_id(name: &str) -> String {
     format!("{name}-{}-{now}", std::process::id())
 }
 
-/// Runs a test again in a process of its own with these variables, for what a process has only one of. Gives `true` there.
+/// Runs a test again in a process of its own with these variables, for what a process has only one of. Gives `true`
+/// there.
 pub(super) fn in_own_process(test: &str, variables: &[(&str, &str)]) -> bool {
     const INNER: &str = "EVK_TEST_INNER";
     if std::env::var_os(INNER).is_some() {

@@ -14,7 +14,7 @@ fn webhook(server: &Server) -> Webhook {
 }
 
 /// What a webhook that answers this ends with.
-async fn ends_with(reply: Reply) -> Result<Action, crate::Failure> {
+async fn ends_with(reply: Reply) -> Result<Action, crate::contract::Failure> {
     let server = Server::saying(reply).await;
     reconcile(&webhook(&server)).await
 }
@@ -69,7 +69,7 @@ async fn b72_the_key_is_the_same_for_all_attempts_and_no_header_of_the_user_repl
         run.parts.term.revision += u64::from(attempt);
         webhook.reconcile(&run).await.unwrap_err();
     }
-    run.parts.key += 1;
+    run.parts.kept_key = Some(0xfeee);
     webhook.reconcile(&run).await.unwrap_err();
     let ids: Vec<_> = server.requests().iter().map(|seen| seen.headers["webhook-id"].clone()).collect();
     assert_eq!(ids, ["000000000000feed", "000000000000feed", "000000000000feee"]);

@@ -140,7 +140,7 @@ async fn b45_odd_but_good_answers_are_taken() {
         let server = Server::saying(json(body)).await;
         let action = reconcile(&Webhook::new(WebhookSettings::new(server.url())).unwrap()).await.unwrap();
         let year = Duration::from_secs(365 * 24 * 60 * 60);
-        if let Some(crate::Requeue::After(delay)) = action.requeue() {
+        if let Some(crate::contract::Requeue::After(delay)) = action.requeue() {
             assert!(delay.is_zero() || delay == year, "{delay:?}");
         }
     }
