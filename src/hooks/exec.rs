@@ -65,12 +65,16 @@ impl Reconciler for Exec {
         let mut command = self.program.command();
         describe_run(&mut command, run, &request);
         let plan = Plan { command, mark: Mark::AnswerFile("EVENKEEL_ANSWER"), stdin: true };
+        // A command that is starting gets its SIGTERM and its grace too; only a start that hangs is given up.
+        let given_up = async {
+            let stop = Stop::of(run).await;
+            tokio::time::sleep(self.program.term_grace).await;
+            stop
+        };
         let started = tokio::select! {
             biased;
             started = Process::start(plan) => started,
-            stop = Stop::of(run) => {
-                return Err(Failure::transient(format_args!("{}: {stop}", self.program.shown())));
-            }
+            stop = given_up => return Err(Failure::transient(format_args!("{}: {stop}", self.program.shown()))),
         };
         let (process, pipes) = started.map_err(|error| Failure::transient(self.program.explain(&error)))?;
         let secrets = self.program.secrets();

@@ -34,7 +34,7 @@ mod signature;
 mod spool;
 mod stop;
 mod strays;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 mod tests;
 mod text;
 mod webhook;

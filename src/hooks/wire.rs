@@ -48,8 +48,7 @@ pub struct Request {
     /// How much time is left for the answer, in seconds; absent where there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<f64>,
-    /// Proves which run is the later one: compared as text, for one id it only grows, and a target refuses a smaller
-    /// one.
+    /// Proves which run is the later one: as text it only grows for one id, and a target refuses a smaller one.
     pub fencing_token: String,
     /// Why the id runs: the first few causes.
     pub causes: Vec<Cause>,
@@ -99,8 +98,7 @@ pub(super) fn traceparent(span: &SpanContext) -> Option<String> {
     span.is_valid().then(|| format!("00-{}-{}-{flags:02x}", span.trace_id(), span.span_id()))
 }
 
-/// What a webhook or a command may answer; all fields are optional, `null` is the same as absent, any other field is an
-/// error.
+/// What a webhook or a command may answer. All fields are optional, `null` is absent, any other field is an error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, DeriveDeserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "evenkeel reconcile answer, version 1")]

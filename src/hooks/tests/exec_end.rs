@@ -101,7 +101,7 @@ async fn c3_a_cancelled_command_may_clean_up_but_does_not_count_as_done() {
     });
     let failure = outcome.unwrap_err();
     assert!(failure.message().contains("the id was triggered again"), "{failure}");
-    assert!(cleaned.exists(), "SIGTERM comes first, and there was time");
+    assert!(cleaned.exists(), "SIGTERM comes first, and there was time: {failure}");
     none_left(&id).await;
 }
 

@@ -1,5 +1,6 @@
 //! Hooks against real sockets and real processes. They stand inside the crate because only it can make a
 //! [`Run`](crate::Run).
+#![cfg(feature = "cli")]
 
 mod contract;
 mod exec;

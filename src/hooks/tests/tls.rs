@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::server::{Server, json};
 use super::support::{TRANSIENT, failure, reconcile};
-use crate::hooks::{Webhook, WebhookSettings};
+use crate::hooks::{HookError, Webhook, WebhookSettings};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -68,6 +68,12 @@ async fn only_the_named_authority_is_trusted_and_it_can_be_replaced() {
     assert_eq!(failure.kind(), TRANSIENT);
     assert!(failure.message().contains("is not trusted: name the CA that signed it in ca_file"), "{failure}");
     assert_eq!(server.requests().len(), 0);
+
+    // Nor does the system trust it; a machine without any certificates says so at once.
+    match Webhook::new(https(&server, None)) {
+        Ok(webhook) => assert!(super::support::failure(&webhook).await.message().contains("is not trusted")),
+        Err(error) => assert!(matches!(error, HookError::Client(..)), "{error}"),
+    }
 
     std::fs::write(&ca, other.pem() + &mine.pem()).unwrap();
     let deadline = std::time::Instant::now() + super::support::PATIENCE;
