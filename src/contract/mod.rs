@@ -31,7 +31,9 @@ pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
 pub(crate) use run::{CancelSignal, RunParts};
 pub use source::{Source, Sources, Tracker};
-pub use store::{ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RecordChange, RecordStore, StoreError};
+pub use store::{
+    ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,
+};
 pub use stream::{Class, Event, EventSink, EventStream, Events, Offer, Sent, Stopped, StreamError};
 pub use token::{FencingToken, Term};
 
