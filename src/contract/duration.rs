@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn i2_no_text_makes_it_panic_and_what_is_read_is_in_range(text in "\\PC{0,24}|[0-9.]{0,30}(ns|us|ms|s|m|h|d)?") {
+        fn i2_no_text_makes_it_panic_and_what_is_read_fits(text in "\\PC{0,24}|[0-9.]{0,30}(ns|us|ms|s|m|h|d)?") {
             if let Ok(duration) = parse_duration(&text) {
                 prop_assert!(duration <= DURATION_MAX);
             }

@@ -9,8 +9,8 @@ use super::BoxFuture;
 pub trait IdList: Send + Sync + 'static {
     /// Sends every id into the channel; `Ok` with their number means that the list is complete.
     ///
-    /// The channel is bounded: sending waits while the engine has no room, so a list of any length needs little
-    /// memory. A channel that is closed means that nobody wants the rest: return, with whatever.
+    /// The channel is bounded: sending waits while the engine has no room, so a list of any length needs little memory.
+    /// A channel that is closed means that nobody wants the rest: return, with whatever.
     ///
     /// # Errors
     /// [`ListError`] if the list is not complete. What was sent before stays sent; the list is made anew after a delay.

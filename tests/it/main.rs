@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod elector;
 mod engine;
+mod hooks;
 mod quickstart;
 mod store;
 mod store_conformance;
