@@ -1,5 +1,8 @@
 //! evenkeel: reconciliation for everything that is not Kubernetes.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod contract;
 pub mod engine;
 #[cfg(feature = "hooks")]
@@ -14,3 +17,5 @@ pub mod service;
 pub mod testing;
 
 pub use contract::*;
+pub use engine::{Builder, Engine, EngineError, Handle, Limits, ReconcilerOptions, Sharding, Timing};
+pub use scheduler::Retry;

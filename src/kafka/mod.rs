@@ -18,6 +18,7 @@ mod instruments;
 pub mod ledger;
 #[cfg(test)]
 mod ledger_world;
+mod library;
 mod lookout;
 mod misrouted;
 mod producer;
@@ -33,6 +34,7 @@ pub use committer::{CommitError, KafkaCommitter};
 pub use connect::PREFETCH_BYTES;
 pub use dead_letter::{KafkaDeadLetter, header};
 pub use decode::IdFrom;
+pub use library::library;
 pub use publish::{PublishError, Published, Publisher};
 pub use settings::{
     COMMIT_INTERVAL, Connection, MISSING_INTERVAL, RECOMMIT_INTERVAL, Sasl, SaslMechanism, Secret, SettingsError,

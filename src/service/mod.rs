@@ -1,1 +1,6 @@
 //! The binary: config, wiring, admin server, logs and metrics, command line.
+
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod wiring;
