@@ -1,1 +1,3 @@
-//! The binary: config, wiring, admin server, logs and metrics, command line.
+//! The service around the engine: config, wiring, admin server, telemetry, command line.
+
+pub mod telemetry;

@@ -1,1 +1,3 @@
 //! Hermetic tests: no service, no network beyond loopback.
+
+mod logs;
