@@ -1,5 +1,7 @@
 //! Golden lines of the log: the human form and the JSON form, of runs and of everything else.
 
+#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
