@@ -1,3 +1,5 @@
-//! The service around the engine: config, wiring, admin server, telemetry, command line.
+//! The binary: config, wiring, admin server, logs and metrics, command line.
 
+pub mod cli;
+pub mod client;
 pub mod telemetry;
