@@ -1,10 +1,12 @@
 //! Sources of events: what a receipt's number stands for, and who waits for its events to be done.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::cause::{Cause, Position};
 use super::stream::Class;
+use super::token::Term;
 use crate::id::{Receipt, SourceId};
 
 /// Hears which events of a source are done, so that it can let go of them: Kafka commits, a queue acknowledges.
@@ -56,16 +58,17 @@ impl Sources {
     /// Numbers a new source.
     pub fn open(&self, source: Source) -> SourceId {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        let number = u32::try_from(list.len()).expect("fewer than 2^32 assignments in the life of a process");
+        let number = u32::try_from(list.len()).expect("fewer than 2^31 assignments in the life of a process");
+        let id = SourceId::numbered(number, source.tracker.is_some());
         list.push(Arc::new(source));
-        SourceId(SourceId::FIRST.0 + number)
+        id
     }
 
     /// The source behind a number.
     #[must_use]
     pub fn get(&self, id: SourceId) -> Option<Arc<Source>> {
-        let index = id.0.checked_sub(SourceId::FIRST.0)?;
-        self.list.read().unwrap_or_else(PoisonError::into_inner).get(usize::try_from(index).ok()?).cloned()
+        let index = usize::try_from(id.number()?).ok()?;
+        self.list.read().unwrap_or_else(PoisonError::into_inner).get(index).cloned()
     }
 
     /// A receipt as people read it.
@@ -85,6 +88,33 @@ impl Sources {
                 Some(source) => source.cause(receipt.position),
             },
         }
+    }
+}
+
+impl Sources {
+    /// The idempotency key of the runs that answer this event of this id: for an event of Kafka the same in every process and
+    /// term, else the same within the term.
+    #[must_use]
+    pub fn key(&self, term: Term, id: &str, latest: Option<Receipt>) -> u64 {
+        let mut hash = fnv::FnvHasher::default();
+        hash.write(id.as_bytes());
+        let source = latest.and_then(|receipt| self.get(receipt.source));
+        match (latest, source.as_ref().and_then(|source| source.partition.as_ref())) {
+            (Some(receipt), Some((topic, partition))) => {
+                hash.write(topic.as_bytes());
+                hash.write(&partition.to_le_bytes());
+                hash.write(&receipt.position.to_le_bytes());
+            }
+            (latest, _) => {
+                hash.write(&term.incarnation.to_le_bytes());
+                hash.write(&term.revision.to_le_bytes());
+                if let Some(receipt) = latest {
+                    hash.write(&receipt.source.0.to_le_bytes());
+                    hash.write(&receipt.position.to_le_bytes());
+                }
+            }
+        }
+        hash.finish()
     }
 }
 

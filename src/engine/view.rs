@@ -249,8 +249,6 @@ impl RunOutcome {
 /// One run that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JournalEntry {
-    /// Its number in this process's journal: from 1, one more for each run.
-    pub number: u64,
     /// When it ended.
     pub at: Timestamp,
     /// The id.
@@ -289,9 +287,6 @@ pub struct JournalQuery {
     /// At most so many, the latest ones; at most and by default [`PAGE_MAX`].
     #[serde(default)]
     pub limit: Option<usize>,
-    /// Only runs with a greater number: what is new since then.
-    #[serde(default)]
-    pub after: Option<u64>,
 }
 
 /// Why an id runs, waits, or does not (X4).

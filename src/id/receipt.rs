@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// A source of events as the engine numbers it: one partition of one assignment, one HTTP door, one resync of one stream.
+/// A source of events as the engine numbers it: one partition of one assignment, one HTTP door, one resync of one
+/// stream.
 ///
-/// The first few numbers are reserved for causes that are no events; a source that comes later gets the next free number, never
-/// one that was used before, so that a late answer of an earlier assignment settles nothing (B49).
+/// The first few numbers are reserved for causes that are no events; a source that comes later gets the next free
+/// number, never one that was used before, so that a late answer of an earlier assignment settles nothing (B49).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
@@ -22,6 +23,26 @@ impl SourceId {
     pub const CANCELLED: Self = Self(4);
     /// The first number that a source can have.
     pub const FIRST: Self = Self(16);
+    /// Set in the number of a source that wants to know when its events are done.
+    const TRACKED: u32 = 1 << 31;
+
+    /// The id of the source with this number, counted from 0.
+    #[must_use]
+    pub const fn numbered(number: u32, tracked: bool) -> Self {
+        Self(Self::FIRST.0 + number | if tracked { Self::TRACKED } else { 0 })
+    }
+
+    /// The number that [`numbered`](Self::numbered) was given; `None` for a reserved cause.
+    #[must_use]
+    pub const fn number(self) -> Option<u32> {
+        (self.0 & !Self::TRACKED).checked_sub(Self::FIRST.0)
+    }
+
+    /// Whether the source wants to know when its events are done.
+    #[must_use]
+    pub const fn is_tracked(self) -> bool {
+        self.0 & Self::TRACKED != 0
+    }
 
     /// Whether this is a source of events, not one of the reserved causes.
     #[must_use]
@@ -87,6 +108,14 @@ impl Causes {
             self.add(cause);
         }
         self.more = self.more.saturating_add(other.more);
+    }
+
+    /// Drops kept causes that are not wanted.
+    pub fn retain(&mut self, mut wanted: impl FnMut(&Receipt) -> bool) {
+        let kept = std::mem::take(&mut self.kept);
+        for cause in kept.into_iter().flatten().filter(|cause| wanted(cause)) {
+            self.add(cause);
+        }
     }
 
     /// The causes that were kept, the first one first.

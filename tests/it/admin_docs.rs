@@ -1,7 +1,5 @@
 //! The admin API against its descriptions: the OpenAPI document and docs/http-api.md.
 
-#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
-
 use std::collections::BTreeSet;
 
 use evenkeel::service::admin::{KINDS, route_list};

@@ -1,7 +1,5 @@
 //! Who may ask the admin API (reliability: Admin/API): tokens, hosts, origins, addresses; and that no secret shows.
 
-#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
-
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 
@@ -195,7 +193,8 @@ fn an_address_that_others_reach_needs_a_token() {
     // Behind a name of one's own the Host header may be anything; the token is what counts.
     world.address.set_ip(Ipv4Addr::LOCALHOST.into());
     let request = format!(
-        "GET /v1/status HTTP/1.1\r\nHost: evenkeel.example\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        "GET /v1/status HTTP/1.1\r\nHost: evenkeel.example\r\nConnection: close\r\n\
+         Authorization: Bearer {TOKEN}\r\n\r\n"
     );
     assert_eq!(world.raw(request.as_bytes()).status, 200);
     std::fs::write(&path, "short").unwrap();

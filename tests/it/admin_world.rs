@@ -1,7 +1,5 @@
-//! What the admin tests share: an engine whose answers are written down beforehand behind a real listening server, and a
-//! client made of a plain socket, so that it can also say what no client would.
-
-#![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
+//! What the admin tests share: an engine whose answers are written down beforehand behind a real listening server, and
+//! a client made of a plain socket, so that it can also say what no client would.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,9 +11,9 @@ use evenkeel::engine::view::{
     Counts, EngineState, Explanation, Health, IdState, JournalEntry, JournalQuery, QueueEntry, QueuePage, QueueQuery,
     RunOutcome, ShardStatus, Status, SteerAnswer, StreamState, StreamStatus, TriggerAnswer, TriggerResult, WaitFor,
 };
-use evenkeel::engine::{HandleError, Select};
+use evenkeel::engine::{HandleError, JournalNews, Select};
 use evenkeel::id::{ShardId, WorkerId};
-use evenkeel::service::admin::{AdminOptions, Asked, Backend, Running, Server};
+use evenkeel::service::admin::{AdminOptions, Asked, Backend, JournalReader, Running, Server};
 use evenkeel::service::telemetry::metrics::Metrics;
 use evenkeel::{BoxFuture, Cause, OwedReason, Position};
 
@@ -25,7 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// An engine whose answers are written down beforehand: an id's first part says what becomes of it.
 pub(crate) struct Script {
     pub(crate) health: Mutex<Health>,
-    pub(crate) journal: Mutex<Vec<JournalEntry>>,
+    pub(crate) journal: Arc<Mutex<Vec<JournalEntry>>>,
     pub(crate) stopped: AtomicBool,
     pub(crate) stuck: AtomicBool,
     pub(crate) drained: AtomicBool,
@@ -36,7 +34,7 @@ impl Default for Script {
     fn default() -> Self {
         Self {
             health: Mutex::new(Health { live: true, ready: true, problems: Vec::new() }),
-            journal: Mutex::new(Vec::new()),
+            journal: Arc::default(),
             stopped: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             drained: AtomicBool::new(false),
@@ -135,12 +133,15 @@ impl Backend for Script {
         self.answer(format!("queues {query:?}"), page)
     }
 
-    fn journal(&self, query: &JournalQuery) -> Vec<JournalEntry> {
-        let wanted = |run: &&JournalEntry| {
-            run.number > query.after.unwrap_or(0) && query.id.as_deref().is_none_or(|id| *run.id == *id)
-        };
+    fn journal(&self, query: JournalQuery) -> Asked<'_, Vec<JournalEntry>> {
+        let wanted = |run: &&JournalEntry| query.id.as_deref().is_none_or(|id| *run.id == *id);
         let journal = self.journal.lock().unwrap();
-        journal.iter().rev().filter(wanted).take(query.limit.unwrap()).cloned().collect()
+        let entries = journal.iter().rev().filter(wanted).take(query.limit.unwrap()).cloned().collect();
+        self.answer(format!("journal {query:?}"), entries)
+    }
+
+    fn reader(&self) -> Box<dyn JournalReader> {
+        Box::new(ScriptReader { journal: Arc::clone(&self.journal), seen: None })
     }
 
     fn redrive(&self, select: Select) -> Asked<'_, Vec<SteerAnswer>> {
@@ -161,6 +162,25 @@ impl Backend for Script {
 
     fn health(&self) -> Health {
         self.health.lock().unwrap().clone()
+    }
+}
+
+/// Reads the script's journal as it grows.
+struct ScriptReader {
+    journal: Arc<Mutex<Vec<JournalEntry>>>,
+    seen: Option<usize>,
+}
+
+impl JournalReader for ScriptReader {
+    fn news<'a>(&'a mut self, id: Option<&'a str>, limit: usize) -> Asked<'a, JournalNews> {
+        let journal = self.journal.lock().unwrap();
+        let new = &journal[self.seen.unwrap_or(0)..];
+        let mut entries: Vec<_> =
+            new.iter().rev().filter(|run| id.is_none_or(|id| *run.id == *id)).take(limit).cloned().collect();
+        entries.reverse();
+        let skipped = if id.is_none() && self.seen.is_some() { (new.len() - entries.len()) as u64 } else { 0 };
+        self.seen = Some(journal.len());
+        Box::pin(async move { Ok(JournalNews { entries, skipped }) })
     }
 }
 
@@ -222,16 +242,15 @@ pub(crate) fn entry(id: &str) -> QueueEntry {
     }
 }
 
-pub(crate) fn run(number: u64, id: &str) -> JournalEntry {
+pub(crate) fn run(attempt: u32, id: &str) -> JournalEntry {
     JournalEntry {
-        number,
         at: "2030-02-03T11:00:01.5Z".parse().unwrap(),
         id: id.into(),
         kind: "dns".into(),
         shard: ShardId(7),
         worker: WorkerId(3),
         outcome: RunOutcome::Failed,
-        attempt: 2,
+        attempt,
         duration_seconds: 0.031,
         waited_seconds: 0.5,
         causes: causes(),

@@ -1,4 +1,5 @@
 //! Hermetic tests: no service, no network beyond loopback.
+#![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
 mod admin;
 mod admin_docs;
@@ -8,3 +9,5 @@ mod admin_limits;
 mod admin_security;
 mod admin_world;
 mod logs;
+mod quickstart;
+mod tidy;

@@ -1,8 +1,8 @@
 //! Connections: how many, how long, and what happens when the process runs out of file descriptors.
 //!
-//! Must never let slow, idle or silent peers keep others out for longer than the bounds below, nor die of an accept that
-//! failed. A few descriptors are kept in reserve, so that probes are answered when everything else is used up (B74).
-//! Tested in `tests/it/admin_limits.rs`.
+//! Must never let slow, idle or silent peers keep others out for longer than the bounds below, nor die of an accept
+//! that failed. A few descriptors are kept in reserve, so that probes are answered when everything else is used up
+//! (B74). Tested in `tests/it/admin_limits.rs`.
 
 use std::fmt;
 use std::fs::File;

@@ -1,28 +1,25 @@
-//! The journal as it grows, as server-sent events: `run` per run, `skipped` where the reader or the page was too slow for the
-//! runs, `closed` with a reason at the end.
+//! The journal as it grows, as server-sent events: `run` per run, `skipped` where the reader or the page was too slow
+//! for the runs, `closed` with a reason at the end.
 //!
-//! Must never buffer more than one page for a reader. It pulls from the journal's ring, so a slow reader costs the engine
-//! nothing: it misses runs, and is told how many. Tested in `tests/it/admin_follow.rs`.
+//! Must never buffer more than one page for a reader. It pulls from the journal's ring, so a slow reader costs the
+//! engine nothing: it misses runs, and is told how many. Tested below and in `tests/it/admin_follow.rs`.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
-use tokio_stream::Stream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::App;
+use super::backend::JournalReader;
 use super::problem::{BUSY, Problem};
-use crate::engine::view::JournalQuery;
+use crate::engine::JournalNews;
 
 /// How often the journal is looked at: nobody reads faster.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -31,188 +28,121 @@ const LOOK_RUNS_MAX: usize = 200;
 /// A reader that takes nothing for so long is told to come back.
 const SLOW_MAX: Duration = Duration::from_secs(10);
 
-/// Answers with the journal as it grows: after run number `wanted.after`, or the last `wanted.limit` runs and what follows if
-/// `with_history`, else what follows.
-pub(super) fn follow(
-    app: &Arc<App>,
-    wanted: JournalQuery,
-    with_history: bool,
-    headers: &HeaderMap,
-) -> Result<Response, Problem> {
+/// Answers with the journal as it grows, of one id if it is given, after so many of its last runs.
+pub(super) async fn follow(app: Arc<App>, id: Option<String>, history: usize) -> Result<Response, Problem> {
     let place = Arc::clone(&app.followers)
         .try_acquire_owned()
         .map_err(|_| Problem::new(BUSY, "too many readers follow the journal already"))?;
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok()).or(wanted.after);
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut follower = Follower {
-        seen: 0,
-        id: wanted.id.clone(),
-        pending: VecDeque::new(),
-        look,
-        polled: Instant::now(),
-        stop: Box::pin(app.stop.clone().cancelled_owned()),
-        ended: false,
-        app: Arc::clone(app),
-        _place: place,
-    };
-    match seen {
-        Some(number) => follower.seen = number,
-        None => follower.start(&wanted, with_history),
-    }
-    Ok(Sse::new(follower).keep_alive(KeepAlive::default()).into_response())
+    let mut reader = app.backend.reader();
+    let first = app.ask(reader.news(id.as_deref(), history)).await?;
+    let (events, stream) = mpsc::channel(1);
+    tokio::spawn(Follower { app, id, reader, events, _place: place }.run(first));
+    let stream = ReceiverStream::new(stream).map(Ok::<_, Infallible>);
+    Ok(Sse::new(stream).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// One reader.
 struct Follower {
     app: Arc<App>,
     id: Option<String>,
-    /// The number of the last run that it was shown or spared.
-    seen: u64,
-    pending: VecDeque<Event>,
-    look: Interval,
-    polled: Instant,
-    stop: Pin<Box<WaitForCancellationFutureOwned>>,
-    ended: bool,
+    reader: Box<dyn JournalReader>,
+    events: mpsc::Sender<Event>,
     _place: OwnedSemaphorePermit,
 }
 
+/// Why a reader is fed no more.
+enum End {
+    Gone,
+    Because(String),
+}
+
 impl Follower {
-    /// Begins at the journal's end, after showing its last runs if asked.
-    fn start(&mut self, wanted: &JournalQuery, with_history: bool) {
-        let last = JournalQuery { limit: Some(1), ..JournalQuery::default() };
-        self.seen = self.app.backend.journal(&last).first().map_or(0, |run| run.number);
-        if with_history {
-            for run in self.app.backend.journal(wanted).iter().rev().filter(|run| run.number <= self.seen) {
-                self.pending.extend(Event::default().id(run.number.to_string()).event("run").json_data(run));
-            }
+    async fn run(mut self, first: JournalNews) {
+        let stop = self.app.stop.clone();
+        let end = tokio::select! {
+            end = feed(&mut *self.reader, self.id.as_deref(), first, &self.events) => end,
+            () = stop.cancelled() => End::Because("the process is stopping".into()),
+        };
+        if let End::Because(reason) = end {
+            let closed = Event::default().event("closed").json_data(json!({ "reason": reason }));
+            // It may be gone by now.
+            let _ = self.events.send(closed.unwrap_or_default()).await;
         }
-    }
-
-    fn read(&mut self) {
-        let query = JournalQuery { id: self.id.clone(), limit: Some(LOOK_RUNS_MAX), after: Some(self.seen) };
-        let runs = self.app.backend.journal(&query);
-        let first = runs.last().map_or(0, |run| run.number);
-        // Numbers have gaps where only one id is shown.
-        if self.id.is_none() && first > self.seen + 1 {
-            let skipped = json!({ "runs": first - self.seen - 1 });
-            self.pending.extend(Event::default().event("skipped").json_data(skipped));
-        }
-        for run in runs.iter().rev() {
-            self.pending.extend(Event::default().id(run.number.to_string()).event("run").json_data(run));
-            self.seen = self.seen.max(run.number);
-        }
-    }
-
-    fn close(&mut self, reason: &str) -> Event {
-        self.ended = true;
-        self.pending.clear();
-        Event::default().event("closed").json_data(json!({ "reason": reason })).unwrap_or_default()
     }
 }
 
-impl Stream for Follower {
-    type Item = Result<Event, Infallible>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        if this.ended {
-            return Poll::Ready(None);
-        }
-        if this.stop.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Ok(this.close("the process is stopping"))));
-        }
-        let idle = this.polled.elapsed();
-        this.polled = Instant::now();
-        if idle > SLOW_MAX {
-            return Poll::Ready(Some(
-                Ok(this.close("too slow: connect again, with Last-Event-ID for what was missed")),
-            ));
-        }
-        loop {
-            if let Some(event) = this.pending.pop_front() {
-                return Poll::Ready(Some(Ok(event)));
+async fn feed(
+    reader: &mut dyn JournalReader,
+    id: Option<&str>,
+    mut news: JournalNews,
+    to: &mpsc::Sender<Event>,
+) -> End {
+    loop {
+        for event in events(&news) {
+            let began = Instant::now();
+            if to.send(event).await.is_err() {
+                return End::Gone;
             }
-            ready!(this.look.poll_tick(cx));
-            this.read();
+            if began.elapsed() > SLOW_MAX {
+                return End::Because("too slow; connect again".into());
+            }
         }
+        tokio::select! {
+            () = to.closed() => return End::Gone,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        news = match reader.news(id, LOOK_RUNS_MAX).await {
+            Ok(news) => news,
+            Err(error) => return End::Because(error.to_string()),
+        };
     }
+}
+
+/// The events for a reader; plain values always have a JSON form.
+fn events(news: &JournalNews) -> impl Iterator<Item = Event> {
+    let skipped =
+        (news.skipped > 0).then(|| Event::default().event("skipped").json_data(json!({ "runs": news.skipped })));
+    let runs = news.entries.iter().map(|run| Event::default().event("run").json_data(run));
+    skipped.into_iter().chain(runs).flatten()
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::Semaphore;
-    use tokio_stream::StreamExt as _;
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::contract::BoxFuture;
-    use crate::engine::Select;
-    use crate::engine::view::{
-        Explanation, Health, JournalEntry, QueuePage, QueueQuery, ShardStatus, Status, SteerAnswer, TriggerAnswer,
-        WaitFor,
-    };
-    use crate::service::admin::{Asked, Backend};
-    use crate::service::telemetry::metrics::Metrics;
+    use crate::service::admin::Asked;
 
-    /// A journal in which nothing happens.
-    struct Quiet;
+    /// A journal in which something happens all the time.
+    struct Busy;
 
-    impl Backend for Quiet {
-        fn journal(&self, _: &JournalQuery) -> Vec<JournalEntry> {
-            Vec::new()
-        }
-        fn trigger(&self, _: Vec<String>, _: WaitFor) -> BoxFuture<'_, Vec<TriggerAnswer>> {
-            unimplemented!()
-        }
-        fn explain<'a>(&'a self, _: &'a str) -> Asked<'a, Explanation> {
-            unimplemented!()
-        }
-        fn status(&self) -> Asked<'_, Status> {
-            unimplemented!()
-        }
-        fn shards(&self) -> Asked<'_, Vec<ShardStatus>> {
-            unimplemented!()
-        }
-        fn queues(&self, _: QueueQuery) -> Asked<'_, QueuePage> {
-            unimplemented!()
-        }
-        fn redrive(&self, _: Select) -> Asked<'_, Vec<SteerAnswer>> {
-            unimplemented!()
-        }
-        fn cancel(&self, _: Vec<String>) -> Asked<'_, Vec<SteerAnswer>> {
-            unimplemented!()
-        }
-        fn drain(&self) {}
-        fn health(&self) -> Health {
-            unimplemented!()
+    impl JournalReader for Busy {
+        fn news<'a>(&'a mut self, _: Option<&'a str>, limit: usize) -> Asked<'a, JournalNews> {
+            Box::pin(async move { Ok(JournalNews { entries: Vec::new(), skipped: limit as u64 }) })
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_comes_back_too_late_is_told_so() {
-        let app = Arc::new(App {
-            backend: Arc::new(Quiet),
-            page: Metrics::new("dns").unwrap().page(),
-            stop: CancellationToken::new(),
-            body_patience: Duration::ZERO,
-            waiters: Semaphore::new(1),
-            followers: Arc::new(Semaphore::new(1)),
-        });
-        let response = follow(&app, JournalQuery::default(), false, &HeaderMap::new()).unwrap();
-        let mut events = response.into_body().into_data_stream();
-        // Quiet for long, but read all the time: comments keep the connection.
-        for _ in 0..10 {
-            assert_eq!(events.next().await.unwrap().unwrap(), ":\n\n");
+        let (to, mut reader) = mpsc::channel(1);
+        let feeding = tokio::spawn(async move { feed(&mut Busy, None, JournalNews::default(), &to).await });
+        // Read for longer than the patience, but all the time.
+        let begun = Instant::now();
+        while begun.elapsed() < SLOW_MAX * 2 {
+            assert!(reader.recv().await.is_some());
         }
-        tokio::time::advance(SLOW_MAX + Duration::from_millis(1)).await;
-        let last = events.next().await.unwrap().unwrap();
-        let wanted =
-            "event: closed\ndata: {\"reason\":\"too slow: connect again, with Last-Event-ID for what was missed\"}\n\n";
-        assert_eq!(last, wanted);
-        assert!(events.next().await.is_none());
-        assert_eq!(app.followers.available_permits(), 0, "held as long as the body is");
-        drop(events);
-        assert_eq!(app.followers.available_permits(), 1);
+        tokio::time::sleep(SLOW_MAX * 2).await;
+        let mut rest = 0;
+        while reader.recv().await.is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, 2, "what was under way, and nothing after it");
+        assert!(matches!(feeding.await.unwrap(), End::Because(reason) if reason == "too slow; connect again"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_is_gone_is_fed_no_more() {
+        let (to, reader) = mpsc::channel(1);
+        drop(reader);
+        let end = feed(&mut Busy, None, JournalNews::default(), &to).await;
+        assert!(matches!(end, End::Gone));
     }
 }

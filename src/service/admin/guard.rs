@@ -1,7 +1,7 @@
 //! Who may ask: the checks that every request passes before anything else looks at it.
 //!
-//! Must never let a web page reach a process on its reader's machine (DNS rebinding, forged requests), nor let anybody in
-//! without a token where one is set. No CORS header is ever sent. Tested in `tests/it/admin_security.rs`.
+//! Must never let a web page reach a process on its reader's machine (DNS rebinding, forged requests), nor let anybody
+//! in without a token where one is set. No CORS header is ever sent. Tested in `tests/it/admin_security.rs`.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a request says, checked at the edge (I2): JSON bodies and queries.
 //!
-//! Must never hold more of a body than the bound, wait for one without end, or pass anything on that is not understood as
-//! a whole. Tested in `tests/it/admin_input.rs`.
+//! Must never hold more of a body than the bound, wait for one without end, or pass anything on that is not understood
+//! as a whole. Tested in `tests/it/admin_input.rs`.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::Json;
 use axum::extract::State;
+use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,6 @@ pub(super) async fn queues(State(app): State<Arc<App>>, uri: Uri) -> Result<Json
 struct JournalParams {
     id: Option<String>,
     limit: Option<usize>,
-    after: Option<u64>,
     #[serde(default)]
     follow: bool,
 }
@@ -109,14 +108,15 @@ pub(super) struct Journal {
 }
 
 /// `GET /v1/journal`
-pub(super) async fn journal(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn journal(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
     let asked: JournalParams = query(&uri)?;
     asked.id.as_deref().map(id).transpose()?;
-    let wanted = JournalQuery { id: asked.id, limit: Some(limit(asked.limit)?), after: asked.after };
-    match asked.follow {
-        true => follow(&app, wanted, asked.limit.is_some(), &headers),
-        false => Ok(Json(Journal { entries: app.backend.journal(&wanted) }).into_response()),
+    let most = limit(asked.limit)?;
+    if asked.follow {
+        return follow(app, asked.id, asked.limit.unwrap_or(0)).await;
     }
+    let entries = app.ask(app.backend.journal(JournalQuery { id: asked.id, limit: Some(most) })).await?;
+    Ok(Json(Journal { entries }).into_response())
 }
 
 /// The query of `GET /v1/explain`.

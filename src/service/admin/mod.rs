@@ -1,8 +1,8 @@
 //! The admin server: HTTP on a thread of its own, for people and programs that look at a running process or steer it.
 //!
-//! Must never hold up the engine, or be held up by it: reconcilers that block every thread of the runtime leave `/livez`
-//! answering here. It decides nothing; what it does is ask the engine. docs/http-api.md is its manual. Tested in
-//! `tests/it/admin*.rs` against a listening server.
+//! Must never hold up the engine, or be held up by it: reconcilers that block every thread of the runtime leave
+//! `/livez` answering here. It decides nothing; what it does is ask the engine. docs/http-api.md is its manual. Tested
+//! in `tests/it/admin*.rs` against a listening server.
 
 mod backend;
 mod connections;
@@ -34,7 +34,7 @@ use self::token::TokenFile;
 use crate::engine::HandleError;
 use crate::service::telemetry::metrics::Page;
 
-pub use self::backend::{Asked, Backend};
+pub use self::backend::{Asked, Backend, JournalReader};
 pub use self::input::BODY_BYTES_MAX;
 pub use self::problem::{KINDS, Kind, TYPE_PREFIX};
 pub use self::steer::IDS_MAX;
@@ -66,7 +66,8 @@ impl AdminOptions {
         Self { listen, token_file, limits: Limits { read: READ_MAX, write: WRITE_STALL_MAX } }
     }
 
-    /// Shortens how long a request's head and its body may take (10 s each), and how long a peer may take nothing (30 s).
+    /// Shortens how long a request's head and its body may take (10 s each), and how long a peer may take nothing (30
+    /// s).
     #[must_use]
     pub fn with_patience(mut self, read: Duration, write: Duration) -> Self {
         self.limits = Limits { read: read.min(READ_MAX), write: write.min(WRITE_STALL_MAX) };
@@ -231,7 +232,7 @@ impl App {
     async fn within<T>(&self, most: Duration, answer: impl Future<Output = T>) -> Result<T, Problem> {
         tokio::select! {
             answer = tokio::time::timeout(most, answer) => answer.map_err(|_| {
-                Problem::new(BUSY, format!("the engine gave no answer within {} s; its log may say why", most.as_secs()))
+                Problem::new(BUSY, format!("no answer of the engine within {} s; the log may say why", most.as_secs()))
             }),
             () = self.stop.cancelled() => Err(Problem::new(STOPPING, "ask the process that runs next")),
         }

@@ -1,7 +1,7 @@
 //! The routes that change something: trigger, cancel, redrive, drain.
 //!
-//! Must never answer to GET, nor say that something was done before the engine has said so. Each call leaves a line in the
-//! log that says who did what. Tested in `tests/it/admin.rs`.
+//! Must never answer to GET, nor say that something was done before the engine has said so. Each call leaves a line in
+//! the log that says who did what. Tested in `tests/it/admin.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

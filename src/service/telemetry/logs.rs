@@ -1,11 +1,11 @@
 //! Log lines: one spare human form, one JSON form with stable keys; both to standard error.
 //!
-//! Must never block the caller (see `writer`), print a control character in the human form, or take a level from anywhere
-//! but its argument. Tested by golden lines below and in `tests/it/logs.rs`.
+//! Must never block the caller (see `writer`), print a control character in the human form, or take a level from
+//! anywhere but its argument. Tested by golden lines below and in `tests/it/logs.rs`.
 //!
 //! # The event of a run
-//! The engine emits one event per ended run with target [`RUN_TARGET`] and these fields, which are the keys of the JSON form
-//! and the parts of the human line (`run_line`); the types are those of `tracing`:
+//! The engine emits one event per ended run with target [`RUN_TARGET`] and these fields, which are the keys of the JSON
+//! form and the parts of the human line (`run_line`); the types are those of `tracing`:
 //!
 //! | field | type | meaning |
 //! |---|---|---|
@@ -36,12 +36,11 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use crate::engine::RUN_TARGET;
+
 use super::run_line::RunLine;
 use super::text::printable;
 use super::writer::LogWriter;
-
-/// The target of the event of an ended run.
-pub const RUN_TARGET: &str = "evenkeel::run";
 
 /// How long the end of the process waits for the reader of the log.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -105,7 +104,8 @@ pub fn init(format: LogFormat, level: &str) -> Result<LogGuard, LogError> {
     let writer = LogWriter::start(stderr).map_err(LogError::Thread)?;
     let options = LogOptions { format, colour, now: ZonedDateTime::now };
     let dispatch = dispatch(options, level, writer.clone())?;
-    // Libraries that speak the older `log` (librdkafka's binding does) are heard too; the filter decides what is written.
+    // Libraries that speak the older `log` (librdkafka's binding does) are heard too; the filter decides what is
+    // written.
     dispatch.try_init().map_err(|_| LogError::Twice)?;
     Ok(LogGuard(writer))
 }

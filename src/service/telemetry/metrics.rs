@@ -85,7 +85,8 @@ impl Page {
     /// The content type of the page.
     pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-    /// Collects everything and writes the page. Takes time with the number of series: not for a thread that must not wait.
+    /// Collects everything and writes the page. Takes time with the number of series: not for a thread that must not
+    /// wait.
     ///
     /// # Errors
     /// A value has no text form.

@@ -1,7 +1,8 @@
-//! Standard error behind a bounded buffer and a thread of its own, so that a slow reader of the log costs lines, not runs.
+//! Standard error behind a bounded buffer and a thread of its own, so that a slow reader of the log costs lines, not
+//! runs.
 //!
-//! Must never block a caller and never grow beyond its bound. What had to be dropped is counted and said in one line once
-//! the reader keeps up again. Tested below with a writer that stands still.
+//! Must never block a caller and never grow beyond its bound. What had to be dropped is counted and said in one line
+//! once the reader keeps up again. Tested below with a writer that stands still.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

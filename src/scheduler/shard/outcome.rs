@@ -1,0 +1,271 @@
+//! What comes back: how a run ended, and what follows (D1 to D4, D7, D9, C2).
+
+use std::time::Duration;
+
+use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number};
+use crate::id::{Causes, Receipt, SourceId};
+use crate::scheduler::command::{Command, Next, Outcome};
+use crate::scheduler::settings::DELAY_MAX;
+use crate::scheduler::time::Time;
+
+impl Shard {
+    /// A run has ended. `causes` are those that its [`Start`](crate::scheduler::Start) gave: they go on with a retry.
+    pub fn handle_outcome(
+        &mut self,
+        now: Time,
+        slot: Slot,
+        run: u64,
+        outcome: Outcome,
+        causes: &Causes,
+        out: &mut Vec<Command>,
+    ) -> Next {
+        if !self.is_run(slot, run) {
+            return Next::Stale;
+        }
+        self.leave(slot);
+        let flags = &mut self.slab[slot].flags;
+        let next = if flags.take(Flags::CANCELLING) {
+            // Whatever it answered, a run that was told to stop covers nothing (K4).
+            let park = flags.take(Flags::PARK_ON_END);
+            self.cancelled(now, slot, causes, park, out)
+        } else {
+            match outcome {
+                Outcome::Done(again) => self.done(now, slot, again, out),
+                Outcome::Failed(delay) => self.failed(now, slot, delay, causes, out),
+                Outcome::Terminal => self.given_up(now, slot, causes, out),
+                Outcome::Cancelled => self.cancelled(now, slot, causes, false, out),
+            }
+        };
+        self.hold(now, slot);
+        if self.draining {
+            self.record_if_owed(slot, out);
+        }
+        next
+    }
+
+    fn is_run(&self, slot: Slot, run: u64) -> bool {
+        slot.0 < self.slab.places() && self.slab[slot].state == State::Running && is_number(self.slab[slot].run, run)
+    }
+
+    fn done(&mut self, now: Time, slot: Slot, again: Option<Time>, out: &mut Vec<Command>) -> Next {
+        self.marks.settle(&mut self.slab, slot, out);
+        let entry = &mut self.slab[slot];
+        let had_failed = std::mem::take(&mut entry.failures) > 0;
+        entry.parked = None;
+        entry.flags.clear(Flags::PROBE);
+        self.clear_overdue(slot);
+        let entry = &mut self.slab[slot];
+        if entry.flags.take(Flags::RETRY_KEPT) {
+            self.marks.take_retry(entry, slot);
+        }
+        let entry = &mut self.slab[slot];
+        if entry.flags.take(Flags::DIRTY) {
+            if !entry.flags.has(Flags::NEWER) {
+                self.erase(slot, out);
+            }
+            let priority = self.slab[slot].priority;
+            self.seat_for_run(slot);
+            self.enter_pending(now, slot, priority);
+            return Next::Again;
+        }
+        match again {
+            None => {
+                entry.flags.clear(Flags::HANGING);
+                self.erase(slot, out);
+                self.enter_idle(slot);
+                Next::Idle
+            }
+            Some(time) => self.requeue(now, slot, time, had_failed, out),
+        }
+    }
+
+    /// A time that the reconciler asked for (D9). Its place among the timers is no failure's.
+    fn requeue(&mut self, now: Time, slot: Slot, time: Time, had_failed: bool, out: &mut Vec<Command>) -> Next {
+        let entry = &mut self.slab[slot];
+        entry.latest = Mark::NONE;
+        if entry.flags.has(Flags::SIDE) {
+            self.marks.set_causes(entry, slot, Causes::NONE);
+        }
+        let due = time.max(self.slab[slot].since.after(self.settings.min_requeue)).min(now.after(DELAY_MAX));
+        if self.slab[slot].seat != Seat::Timer {
+            if self.levels.timers < self.settings.timers_max.get() {
+                self.sit(slot, Seat::Timer);
+            } else {
+                self.counters.timers_full += 1;
+            }
+        }
+        self.enter_delayed(slot, due);
+        self.record_requested(now, slot, had_failed, out);
+        Next::At(due)
+    }
+
+    fn failed(
+        &mut self,
+        now: Time,
+        slot: Slot,
+        delay: Option<Duration>,
+        causes: &Causes,
+        out: &mut Vec<Command>,
+    ) -> Next {
+        self.marks.fail(&mut self.slab, slot, out);
+        if self.slab[slot].flags.has(Flags::PROBE) {
+            return self.probe_failed(now, slot, causes);
+        }
+        let entry = &mut self.slab[slot];
+        let kept = if entry.flags.take(Flags::RETRY_KEPT) { self.marks.take_retry(entry, slot) } else { None };
+        let due = match kept {
+            Some(due) if now < due => due,
+            _ => {
+                let entry = &mut self.slab[slot];
+                entry.failures = entry.failures.saturating_add(1);
+                let (failures, kind, run) = (entry.failures, entry.kind, u64::from(entry.run));
+                let retry = self.kind_settings(kind).retry;
+                if retry.is_spent(failures) {
+                    return self.give_up(now, slot, causes, out);
+                }
+                let usual = || retry.delay(failures, spread(run, slot));
+                now.after(delay.unwrap_or_else(usual).min(DELAY_MAX))
+            }
+        };
+        self.retry_at(now, slot, due, causes, out)
+    }
+
+    fn retry_at(&mut self, now: Time, slot: Slot, due: Time, causes: &Causes, out: &mut Vec<Command>) -> Next {
+        self.counters.retries += 1;
+        let failures = self.slab[slot].failures;
+        self.keep_causes(slot, causes, Some(Receipt::new(SourceId::RETRY, u64::from(failures))));
+        let due = due.max(self.slab[slot].since.after(self.settings.min_requeue));
+        self.slab[slot].flags.set(Flags::RETRYING);
+        self.seat_for_run(slot);
+        self.enter_delayed(slot, due);
+        let mut next = Next::At(due);
+        if self.slab[slot].flags.take(Flags::DIRTY) {
+            let priority = self.slab[slot].priority;
+            self.overtake(now, slot, priority);
+            next = match self.slab[slot].state {
+                State::Delayed => Next::At(self.slab[slot].due),
+                _ => Next::Again,
+            };
+        }
+        if self.slab[slot].flags.has(Flags::RECORDED) {
+            self.write(slot, out);
+        }
+        next
+    }
+
+    fn given_up(&mut self, now: Time, slot: Slot, causes: &Causes, out: &mut Vec<Command>) -> Next {
+        self.marks.fail(&mut self.slab, slot, out);
+        if self.slab[slot].flags.has(Flags::PROBE) {
+            return self.probe_failed(now, slot, causes);
+        }
+        let entry = &mut self.slab[slot];
+        entry.failures = entry.failures.saturating_add(1);
+        if entry.flags.take(Flags::RETRY_KEPT) {
+            self.marks.take_retry(entry, slot);
+        }
+        self.give_up(now, slot, causes, out)
+    }
+
+    /// A resync's one attempt at a parked id failed: it is parked again with its count and record as they were (D3).
+    fn probe_failed(&mut self, now: Time, slot: Slot, causes: &Causes) -> Next {
+        self.keep_causes(slot, causes, None);
+        if self.slab[slot].flags.take(Flags::DIRTY) {
+            self.enter_pending(now, slot, Priority::Resync);
+            return Next::Again;
+        }
+        let entry = &mut self.slab[slot];
+        entry.flags.clear(Flags::PROBE);
+        let reason = entry.parked.unwrap_or(ParkReason::GivenUp);
+        self.enter_parked(slot, reason);
+        Next::Parked(reason)
+    }
+
+    /// No further attempt by itself (D3). Only what came during the run, or a full list of parked ids, leads on.
+    fn give_up(&mut self, now: Time, slot: Slot, causes: &Causes, out: &mut Vec<Command>) -> Next {
+        if self.slab[slot].flags.has(Flags::DIRTY) {
+            self.keep_causes(slot, causes, None);
+            self.slab[slot].flags.clear(Flags::DIRTY);
+            let priority = self.slab[slot].priority;
+            self.start_anew(slot);
+            self.seat_for_run(slot);
+            self.slab[slot].flags.clear(Flags::RETRYING);
+            let earliest = self.slab[slot].since.after(self.settings.min_requeue);
+            if earliest > now {
+                self.enter_delayed(slot, earliest);
+                return Next::At(earliest);
+            }
+            self.enter_pending(now, slot, priority);
+            return Next::Again;
+        }
+        if !self.may_park(slot) {
+            if !self.slab[slot].flags.has(Flags::OVERDUE) {
+                self.slab[slot].flags.set(Flags::OVERDUE);
+                self.levels.overdue += 1;
+            }
+            let longest = self.kind_settings(self.slab[slot].kind).retry.max_delay;
+            return self.retry_at(now, slot, now.after(longest), causes, out);
+        }
+        self.counters.given_up += 1;
+        self.park(slot, ParkReason::GivenUp, causes, out);
+        Next::Parked(ParkReason::GivenUp)
+    }
+
+    fn cancelled(&mut self, now: Time, slot: Slot, causes: &Causes, park: bool, out: &mut Vec<Command>) -> Next {
+        self.marks.fail(&mut self.slab, slot, out);
+        if park && self.may_park(slot) {
+            self.park(slot, ParkReason::Cancelled, causes, out);
+            return Next::Parked(ParkReason::Cancelled);
+        }
+        self.keep_causes(slot, causes, Some(Receipt::new(SourceId::CANCELLED, u64::from(self.slab[slot].run))));
+        let dirty = self.slab[slot].flags.take(Flags::DIRTY);
+        let priority = if dirty { self.slab[slot].priority } else { Priority::Event };
+        self.seat_for_run(slot);
+        self.enter_pending(now, slot, priority);
+        Next::Again
+    }
+
+    /// Parks an id and asks for what makes that durable; until then its events stay owed.
+    pub(super) fn park(&mut self, slot: Slot, reason: ParkReason, causes: &Causes, out: &mut Vec<Command>) {
+        self.clear_overdue(slot);
+        self.keep_causes(slot, causes, None);
+        let flags = &mut self.slab[slot].flags;
+        for flag in [Flags::DIRTY, Flags::HANGING, Flags::PROBE] {
+            flags.clear(flag);
+        }
+        if reason == ParkReason::GivenUp {
+            flags.set(Flags::LETTER_OWED);
+        }
+        self.enter_parked(slot, reason);
+        self.write(slot, out);
+    }
+
+    pub(super) fn clear_overdue(&mut self, slot: Slot) {
+        if self.slab[slot].flags.take(Flags::OVERDUE) {
+            self.levels.overdue -= 1;
+        }
+    }
+
+    /// The causes of the run that ended go on, with those that came meanwhile and perhaps one more.
+    fn keep_causes(&mut self, slot: Slot, ended: &Causes, more: Option<Receipt>) {
+        let entry = &mut self.slab[slot];
+        let mut causes = *ended;
+        if entry.flags.has(Flags::DIRTY) {
+            causes.extend(&self.marks.causes(entry, slot));
+        }
+        // A retry of a retry names the latest failure only.
+        causes.retain(|cause| !matches!(cause.source, SourceId::RETRY | SourceId::CANCELLED));
+        if let Some(more) = more {
+            causes.add(more);
+        }
+        self.marks.set_causes(entry, slot, causes);
+    }
+}
+
+/// A number that looks drawn, from what is at hand: retries that failed together must not come back together, and the same history
+/// must give the same times.
+const fn spread(run: u64, slot: Slot) -> u64 {
+    let mut x = run ^ ((slot.0 as u64) << 32) ^ 0x9e37_79b9_7f4a_7c15;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,96 @@
+//! What people ask for: cancel and redrive (C1, C2, X1).
+
+use super::{Flags, ParkReason, Seat, Shard, Slot, State};
+use crate::id::SourceId;
+use crate::scheduler::command::{CancelCause, Command};
+use crate::scheduler::entry::Priority;
+use crate::scheduler::time::Time;
+
+/// What a cancel did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelAnswer {
+    /// Its run was told to stop; it will be parked.
+    Stopping,
+    /// It waited, and is parked now.
+    Parked,
+    /// It was parked already.
+    AlreadyParked,
+    /// Nothing was owed.
+    Idle,
+    /// No more ids can be parked.
+    Full,
+}
+
+impl Shard {
+    /// Ends the run of an id, or its wait, and parks it as a give-up does (C2).
+    pub fn handle_cancel(&mut self, now: Time, id: &str, out: &mut Vec<Command>) -> CancelAnswer {
+        let Some(slot) = self.entry_of(id) else { return CancelAnswer::Idle };
+        match self.slab[slot].state {
+            State::Free | State::Idle => CancelAnswer::Idle,
+            State::Parked => CancelAnswer::AlreadyParked,
+            State::Running => {
+                let run = self.full_run(slot);
+                let flags = &mut self.slab[slot].flags;
+                flags.set(Flags::PARK_ON_END);
+                if !flags.has(Flags::CANCELLING) {
+                    flags.set(Flags::CANCELLING);
+                    out.push(Command::Cancel { slot, run, reason: CancelCause::Asked });
+                }
+                CancelAnswer::Stopping
+            }
+            State::Pending | State::Delayed if !self.may_park(slot) => CancelAnswer::Full,
+            State::Pending | State::Delayed => {
+                self.leave(slot);
+                self.forget_retry(slot);
+                let causes = self.marks.causes(&self.slab[slot], slot);
+                self.park(slot, ParkReason::Cancelled, &causes, out);
+                self.hold(now, slot);
+                CancelAnswer::Parked
+            }
+        }
+    }
+
+    /// Releases a parked id with a fresh count; `false` if it is not parked.
+    pub fn handle_redrive(&mut self, now: Time, id: &str) -> bool {
+        let Some(slot) = self.entry_of(id).filter(|slot| self.slab[*slot].state == State::Parked) else { return false };
+        self.redrive(now, slot);
+        true
+    }
+
+    /// Releases the parked id that has been parked for longest of those for which `wanted` holds, looking at no more than
+    /// `look_max` of them from `after` on. Gives the place to go on from and the ids that were released.
+    pub fn handle_redrive_matching(
+        &mut self,
+        now: Time,
+        after: Option<Slot>,
+        look_max: usize,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> (Option<Slot>, Vec<std::sync::Arc<str>>) {
+        let first = after.map_or(0, |slot| slot.0 + 1);
+        let end = self.slab.places().min(first.saturating_add(u32::try_from(look_max).unwrap_or(u32::MAX)));
+        let mut released = Vec::new();
+        for slot in (first..end).map(Slot) {
+            if self.slab[slot].state == State::Parked && wanted(self.slab[slot].name()) {
+                released.extend(self.slab[slot].id.clone());
+                self.redrive(now, slot);
+            }
+        }
+        ((end < self.slab.places()).then(|| Slot(end - 1)), released)
+    }
+
+    fn redrive(&mut self, now: Time, slot: Slot) {
+        self.leave(slot);
+        self.start_anew(slot);
+        self.set_cause(slot, SourceId::REDRIVE);
+        self.sit(slot, Seat::Admitted);
+        self.enter_pending(now, slot, Priority::Event);
+    }
+
+    fn forget_retry(&mut self, slot: Slot) {
+        let entry = &mut self.slab[slot];
+        entry.flags.clear(Flags::RETRYING);
+        if entry.flags.take(Flags::RETRY_KEPT) {
+            self.marks.take_retry(entry, slot);
+        }
+    }
+}
