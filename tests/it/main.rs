@@ -6,6 +6,7 @@ mod admin_docs;
 mod admin_follow;
 mod admin_input;
 mod admin_limits;
+mod admin_metrics;
 mod admin_security;
 mod admin_world;
 mod logs;
