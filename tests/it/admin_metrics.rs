@@ -1,4 +1,5 @@
-//! docs/metrics.md against the Prometheus page: names, kinds and attributes of what a real engine exports (T3, T4, B75).
+//! docs/metrics.md against the Prometheus page: names, kinds and attributes of what a real engine exports (T3, T4,
+//! B75).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

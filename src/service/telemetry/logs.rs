@@ -10,16 +10,17 @@
 //! | field | type | meaning |
 //! |---|---|---|
 //! | `outcome` | str | the name of the `RunOutcome` |
-//! | `id`, `kind` | str | the id; its kind, or the controller's name |
+//! | `id` | str | the id |
 //! | `attempt` | u64 | which attempt it was, from 1 |
 //! | `duration_seconds` | f64 | how long the run took |
 //! | `shard`, `worker` | u64 | where it ran |
-//! | `causes` | str | the first causes in words, set apart by `, ` |
-//! | `more_causes` | u64, optional | how many causes there were besides |
+//! | `causes` | str | the first causes in words, set apart by commas |
+//! | `more_causes` | u64 | how many causes there were besides |
 //! | `next_seconds` | f64, optional | in how many seconds it runs next |
-//! | `message` | str, optional | its error, or its line for people |
+//! | `message` | str | its error, or its line for people; empty or missing where there is none |
 //!
-//! Level: `INFO` for `done` and `requeued`, `ERROR` for `given_up`, `WARN` for the rest.
+//! Level: `DEBUG` for a success that changed nothing, `INFO` for the other successes and for `cancelled`, `WARN` for
+//! `failed` and `timed_out`, `ERROR` for `given_up` and `panicked`.
 
 use std::fmt;
 use std::io;
@@ -227,8 +228,8 @@ impl Visit for RunLine {
         match field.name() {
             "outcome" => self.outcome = value.to_owned(),
             "id" => self.id = value.to_owned(),
-            "causes" => self.causes = value.to_owned(),
-            "message" => self.message = Some(value.to_owned()),
+            "causes" => self.causes = value.split(',').map(str::trim).collect::<Vec<_>>().join(", "),
+            "message" => self.message = Some(value.to_owned()).filter(|message| !message.is_empty()),
             _ => {}
         }
     }
