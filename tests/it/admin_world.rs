@@ -298,15 +298,7 @@ impl World {
 
     /// The answer to `METHOD path` with these header lines and this body.
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
-        for header in headers {
-            text.push_str(header);
-            text.push_str("\r\n");
-        }
-        if !body.is_empty() {
-            text.push_str(&format!("Content-Length: {}\r\n", body.len()));
-        }
-        self.raw(format!("{text}\r\n{body}").as_bytes())
+        request(self.address, method, path, headers, body)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -318,27 +310,43 @@ impl World {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        connect(self.address)
     }
 
     /// The answer to these bytes; the server must end the connection.
-    pub(crate) fn raw(&self, request: &[u8]) -> Answer {
-        let mut stream = self.connect();
-        // The server may answer and close before it has read everything.
-        let _ = stream.write_all(request);
-        let mut answer = Vec::new();
-        if let Err(error) = stream.read_to_end(&mut answer) {
-            assert_eq!(
-                error.kind(),
-                std::io::ErrorKind::ConnectionReset,
-                "after {:?}",
-                String::from_utf8_lossy(&answer)
-            );
-        }
-        Answer::parse(&answer)
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Answer {
+        raw(self.address, bytes)
     }
+}
+
+/// The answer to `METHOD path` with these header lines and this body.
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    for header in headers {
+        text.push_str(header);
+        text.push_str("\r\n");
+    }
+    if !body.is_empty() {
+        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    raw(address, format!("{text}\r\n{body}").as_bytes())
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // The server may answer and close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "after {:?}", String::from_utf8_lossy(&answer));
+    }
+    Answer::parse(&answer)
 }
 
 /// What the server said.

@@ -3,6 +3,7 @@
 
 mod admin;
 mod admin_docs;
+mod admin_engine;
 mod admin_follow;
 mod admin_input;
 mod admin_limits;
