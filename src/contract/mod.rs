@@ -6,6 +6,7 @@
 mod action;
 mod cause;
 mod dead_letter;
+mod duration;
 mod elector;
 mod failure;
 mod reconciler;
@@ -21,6 +22,7 @@ use std::pin::Pin;
 pub use action::{Action, Requeue};
 pub use cause::{Cause, Position};
 pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
+pub use duration::{DURATION_MAX, DurationError, parse_duration};
 pub use elector::{Elector, ElectorError, Leadership};
 pub use failure::{Failure, FailureKind};
 pub use reconciler::Reconciler;

@@ -1,1 +1,5 @@
 //! Kafka: event streams, the offset ledger, dead letters, publishing.
+
+mod library;
+
+pub use library::library;

@@ -3,4 +3,6 @@
 pub mod admin;
 pub mod cli;
 pub mod client;
+pub mod config;
 pub mod telemetry;
+pub mod wiring;

@@ -10,6 +10,8 @@ mod admin_limits;
 mod admin_metrics;
 mod admin_security;
 mod admin_world;
+mod cli;
+mod config;
 mod logs;
 mod quickstart;
 mod tidy;

@@ -35,8 +35,8 @@ pub struct GlobalArgs {
     #[arg(help_heading = HEADING)]
     pub output: Output,
 
-    /// When to colour: auto means on a terminal, and not with NO_COLOR
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_enum)]
+    /// When to colour: always, never, or auto: on a terminal, and not with NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_enum, hide_possible_values = true)]
     #[arg(help_heading = HEADING)]
     pub color: Color,
 }
