@@ -1,6 +1,7 @@
 //! What the admin tests share: an engine whose answers are written down beforehand behind a real listening server, and
 //! a client made of a plain socket, so that it can also say what no client would.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,10 @@ pub(crate) struct Script {
     pub(crate) stuck: AtomicBool,
     pub(crate) drained: AtomicBool,
     pub(crate) calls: Mutex<Vec<String>>,
+    /// Runs of ids that begin with `holds` end when they get a permit.
+    pub(crate) gate: tokio::sync::Semaphore,
+    /// Ids that begin with `soon` find room when they come again.
+    soon: Mutex<BTreeSet<String>>,
 }
 
 impl Default for Script {
@@ -39,6 +44,8 @@ impl Default for Script {
             stuck: AtomicBool::new(false),
             drained: AtomicBool::new(false),
             calls: Mutex::new(Vec::new()),
+            gate: tokio::sync::Semaphore::new(0),
+            soon: Mutex::default(),
         }
     }
 }
@@ -54,6 +61,13 @@ impl Script {
                 _ => Ok(answer),
             }
         })
+    }
+
+    fn fate(&self, id: &str, wait: WaitFor) -> TriggerResult {
+        match id.starts_with("soon") && self.soon.lock().unwrap().insert(id.to_owned()) {
+            true => TriggerResult::Full,
+            false => fate(id, wait),
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<String> {
@@ -87,7 +101,10 @@ impl Backend for Script {
             if ids.iter().any(|id| id.starts_with("hangs")) {
                 std::future::pending::<()>().await;
             }
-            ids.into_iter().map(|id| TriggerAnswer { result: fate(&id, wait), id }).collect()
+            if ids.iter().any(|id| id.starts_with("holds")) {
+                self.gate.acquire().await.unwrap().forget();
+            }
+            ids.into_iter().map(|id| TriggerAnswer { result: self.fate(&id, wait), id }).collect()
         })
     }
 

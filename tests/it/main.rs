@@ -11,6 +11,7 @@ mod admin_metrics;
 mod admin_security;
 mod admin_world;
 mod cli;
+mod client;
 mod config;
 mod logs;
 mod quickstart;
