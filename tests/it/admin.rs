@@ -107,6 +107,8 @@ fn x1_parked_ids_are_released_by_name_or_pattern() {
     for body in ["{}", r#"{"ids": ["a"], "match": "*"}"#, r#"{"match": ""}"#] {
         world.post("/v1/redrive", body).is_problem(400, "invalid-request", "either ids or match");
     }
+    let long = json!({ "match": "x".repeat(513) }).to_string();
+    world.post("/v1/redrive", &long).is_problem(400, "invalid-request", "match: a pattern may have 512 bytes");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use evenkeel::engine::{Engine, JournalCursor, Limits, ReconcilerOptions, Sharding, Timing};
@@ -11,7 +11,7 @@ use evenkeel::service::telemetry::metrics::Metrics;
 use evenkeel::{Action, Failure, Reconciler, Run};
 use serde_json::{Value, json};
 
-use crate::admin_world::{Answer, eventually, request};
+use crate::admin_world::{Answer, PATIENCE, eventually, request};
 
 /// Does what the id says; `stays` runs until it is cancelled.
 struct Obedient;
@@ -186,4 +186,38 @@ fn a_drain_ends_the_engine_and_the_server_still_tells() {
     let address = world.server.local_addr();
     assert_eq!(request(address, "GET", "/v1/explain?id=a", &[], "").json()["led"], false);
     assert_eq!(request(address, "GET", "/livez", &[], "").status, 200);
+}
+
+/// Says that it has begun, and blocks its thread until the gate opens.
+struct Blocking(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>);
+
+impl Reconciler for Blocking {
+    async fn reconcile(&self, _: &Run) -> Result<Action, Failure> {
+        self.0.send(()).unwrap();
+        // An error means that the gate is open.
+        let _ = self.1.lock().unwrap().recv();
+        Ok(Action::done())
+    }
+}
+
+#[test]
+fn b74_c4_health_and_metrics_answer_while_every_thread_is_blocked() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let ((begins, begun), (gate, blocked)) = (mpsc::channel(), mpsc::channel());
+    let metrics = Metrics::new("dns").unwrap();
+    let engine = Engine::builder("dns").reconciler(Blocking(begins, Mutex::new(blocked))).meter(metrics.meter());
+    let engine = engine.build().unwrap();
+    let handle = engine.handle();
+    let server = Server::bind(AdminOptions::new("127.0.0.1:0".parse().unwrap(), None)).unwrap();
+    let server = server.start(Arc::new(handle.clone()), metrics.page()).unwrap();
+    let running = runtime.spawn(engine.run(std::future::pending()));
+    eventually("the id is admitted", || handle.trigger("a").is_ok());
+    begun.recv_timeout(PATIENCE).unwrap();
+    let address = server.local_addr();
+    assert_eq!(request(address, "GET", "/livez", &[], "").status, 200);
+    assert!(request(address, "GET", "/metrics", &[], "").body.contains("evenkeel_dequeues_total"));
+    drop(gate);
+    handle.drain();
+    runtime.block_on(running).unwrap().unwrap();
 }

@@ -3,6 +3,7 @@
 //! Must never answer to GET, nor say that something was done before the engine has said so. Each call leaves a line in
 //! the log that says who did what. Tested in `tests/it/admin.rs`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use super::look::Draining;
 use super::problem::{BUSY, FULL, INVALID, Kind, NOT_DURABLE, Problem, UNAVAILABLE, WAITED};
 use crate::engine::Select;
 use crate::engine::view::{EngineState, SteerAnswer, TriggerAnswer, TriggerResult, WaitFor};
+use crate::id::ID_BYTES_MAX;
+use crate::service::telemetry::text::shortened;
 
 /// The most ids in one call; whoever has more sends them in parts, and hears of each part.
 pub const IDS_MAX: usize = 10_000;
@@ -148,9 +151,14 @@ pub(super) async fn cancel(
 ) -> Result<Json<Answers<SteerAnswer>>, Problem> {
     let Ids { ids } = json(request, app.body_patience).await?;
     check_count(&ids)?;
-    tracing::info!(%peer, ids = ids.len(), first = ids[0], "cancel was asked for");
+    tracing::info!(%peer, ids = ids.len(), first = first(&ids), "cancel was asked for");
     let answers = app.ask(app.backend.cancel(ids)).await?;
     Ok(Json(Answers { answers }))
+}
+
+/// The first of the ids, for the log; what is no id is not repeated in full.
+fn first(ids: &[String]) -> Cow<'_, str> {
+    ids.first().map_or(Cow::Borrowed(""), |id| shortened(id, ID_BYTES_MAX))
 }
 
 /// The body of `POST /v1/redrive`.
@@ -170,10 +178,15 @@ pub(super) async fn redrive(
     let select = match json(request, app.body_patience).await? {
         Redrive { ids: Some(ids), r#match: None } => {
             check_count(&ids)?;
-            tracing::info!(%peer, ids = ids.len(), first = ids[0], "redrive was asked for");
+            tracing::info!(%peer, ids = ids.len(), first = first(&ids), "redrive was asked for");
             Select::Ids(ids)
         }
         Redrive { ids: None, r#match: Some(pattern) } if !pattern.is_empty() => {
+            if pattern.len() > ID_BYTES_MAX {
+                return Err(Problem::invalid(format!(
+                    "body: match: a pattern may have {ID_BYTES_MAX} bytes, as an id"
+                )));
+            }
             tracing::info!(%peer, pattern, "redrive was asked for");
             Select::Match(pattern)
         }
