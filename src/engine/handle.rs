@@ -352,7 +352,7 @@ impl Handle {
     }
 
     /// Asks a shard's loop.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         shard: ShardId,
         question: impl FnOnce(oneshot::Sender<T>) -> Message,

@@ -30,16 +30,23 @@ pub(crate) struct Entry {
 pub(crate) struct Journal {
     ring: Vec<Entry>,
     next: usize,
+    pushed: u64,
 }
 
 impl Journal {
     pub(crate) fn push(&mut self, entry: Entry) {
+        self.pushed += 1;
         if self.ring.len() < JOURNAL_RUNS {
             self.ring.push(entry);
         } else {
             self.ring[self.next] = entry;
             self.next = (self.next + 1) % JOURNAL_RUNS;
         }
+    }
+
+    /// How many runs there were, those that have left the ring included.
+    pub(crate) const fn pushed(&self) -> u64 {
+        self.pushed
     }
 
     /// The runs, the latest first.
@@ -74,7 +81,7 @@ mod tests {
             });
         }
         let ended: Vec<_> = journal.latest().map(|entry| entry.ended.0).collect();
-        assert_eq!(ended.len(), JOURNAL_RUNS);
+        assert_eq!((ended.len(), journal.pushed()), (JOURNAL_RUNS, JOURNAL_RUNS as u64 + 3));
         assert!(ended.windows(2).all(|pair| pair[0] == pair[1] + 1));
         assert_eq!(ended[0], JOURNAL_RUNS as u64 + 2);
     }

@@ -16,6 +16,7 @@ mod intake;
 mod invoke;
 mod journal;
 mod log;
+mod news;
 mod options;
 mod pool;
 mod shard;
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 pub use builder::{BuildError, Builder};
 pub use handle::{Handle, HandleError, Select};
 pub use log::RUN_TARGET;
+pub use news::{JournalCursor, JournalNews};
 pub use options::{Limits, ReconcilerOptions, Sharding, Timing};
 
 use crate::contract::{ElectorError, Leadership, StoreError, Term};

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{Message, ShardLoop, Stage};
 use crate::contract::OwedReason;
 use crate::engine::journal;
+use crate::engine::news::{Point, Seen, ShardNews};
 use crate::engine::view::{
     Counts, Explanation, IdState, JournalEntry, JournalQuery, PAGE_MAX, QueueEntry, QueuePage, QueueQuery, ShardStatus,
     SteerAnswer, TriggerAnswer, TriggerResult, WaitFor,
@@ -41,6 +42,9 @@ impl ShardLoop {
             }
             Message::Journal { query, reply } => {
                 let _ = reply.send(self.journal_page(&query));
+            }
+            Message::News { id, point, limit, reply } => {
+                let _ = reply.send(self.news(id.as_deref(), point, limit));
             }
             Message::Cancel { id, reply } => {
                 let _ = reply.send(self.cancel(now, id));
@@ -260,6 +264,21 @@ impl ShardLoop {
         let limit = query.limit.unwrap_or(PAGE_MAX).min(PAGE_MAX);
         let wanted = |entry: &&journal::Entry| query.id.as_deref().is_none_or(|id| *entry.id == *id);
         self.journal.latest().filter(wanted).take(limit).map(|entry| self.journal_view(entry)).collect()
+    }
+
+    fn news(&self, id: Option<&str>, point: Point, limit: usize) -> ShardNews {
+        let runs = self.journal.pushed();
+        let seen = match point {
+            Point::After(Some(seen)) if seen.term == self.term => seen.runs,
+            Point::After(_) | Point::History => 0,
+        };
+        let fresh = usize::try_from(runs.saturating_sub(seen)).unwrap_or(usize::MAX);
+        let wanted = |entry: &&journal::Entry| id.is_none_or(|id| *entry.id == *id);
+        let latest = self.journal.latest().take(fresh).filter(wanted).take(limit);
+        let entries: Vec<_> = latest.map(|entry| self.journal_view(entry)).collect();
+        let is_counted = id.is_none() && matches!(point, Point::After(_));
+        let skipped = if is_counted { (fresh - entries.len()) as u64 } else { 0 };
+        ShardNews { seen: Seen { term: self.term, runs }, entries, skipped }
     }
 
     fn journal_view(&self, entry: &journal::Entry) -> JournalEntry {

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::intake::{Batch, Intake};
 use super::journal::Journal;
+use super::news::{Point, ShardNews};
 use super::shared::Shared;
 use super::stats::Durations;
 use super::view::{
@@ -74,6 +75,12 @@ pub(crate) enum Message {
     Journal {
         query: JournalQuery,
         reply: oneshot::Sender<Vec<JournalEntry>>,
+    },
+    News {
+        id: Option<String>,
+        point: Point,
+        limit: usize,
+        reply: oneshot::Sender<ShardNews>,
     },
     Cancel {
         id: String,
