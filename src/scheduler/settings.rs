@@ -99,7 +99,7 @@ impl Settings {
     /// Settings with the documented defaults, for one kind with so many workers of so many slots.
     #[must_use]
     pub fn new(workers: NonZeroU16, slots: NonZeroU32) -> Self {
-        let million = NonZeroU32::new(1_000_000).expect("not zero");
+        let million = NonZeroU32::MIN.saturating_add(999_999);
         Self {
             admitted_max: million,
             timers_max: million,
