@@ -14,3 +14,5 @@ pub mod service;
 pub mod testing;
 
 pub use contract::*;
+pub use engine::{Builder, Engine, EngineError, Handle, Limits, ReconcilerOptions, Sharding, Timing};
+pub use scheduler::Retry;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Why a run failed, and whether to try again.
 ///
-/// Any standard error becomes a transient failure by `?`. A `Failure` is not itself a standard error, so that it cannot be
-/// wrapped by accident and lose its kind or its delay on the way.
+/// Any standard error becomes a transient failure by `?`. A `Failure` is not itself a standard error, so that it cannot
+/// be wrapped by accident and lose its kind or its delay on the way.
 #[derive(Debug)]
 pub struct Failure {
     kind: FailureKind,
@@ -36,8 +36,8 @@ impl Failure {
         Self { kind: FailureKind::Terminal, message: message.to_string() }
     }
 
-    /// Tries again after this delay instead of the growing one; makes the failure transient. Zero means at once, but not twice
-    /// within `min_requeue`, and it is still a failure.
+    /// Tries again after this delay instead of the growing one; makes the failure transient. Zero means at once, but
+    /// not twice within `min_requeue`, and it is still a failure.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.kind = FailureKind::Transient(Some(delay));

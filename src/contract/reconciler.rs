@@ -10,10 +10,11 @@ use super::run::Run;
 /// Makes the world true for one id. Opaque ids: what they stand for is the reconciler's to know.
 ///
 /// # Cancel safety
-/// A run is cancelled when it takes too long, on shutdown and when leadership is lost: [`Run::cancelled`] resolves, and after
-/// `cancel_grace` the future is dropped wherever it waits. Every await must be a safe place to stop.
+/// A run is cancelled when it takes too long, on shutdown and when leadership is lost: [`Run::cancelled`] resolves, and
+/// after `cancel_grace` the future is dropped wherever it waits. Every await must be a safe place to stop.
 ///
-/// A reconciler that blocks its thread can be neither cancelled nor dropped; use `tokio::task::spawn_blocking` for blocking work.
+/// A reconciler that blocks its thread can be neither cancelled nor dropped; use `tokio::task::spawn_blocking` for
+/// blocking work.
 pub trait Reconciler: Send + Sync + 'static {
     /// Called for an id that is owed a run; at most once at a time per id (Q3).
     ///

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::cause::Cause;
 use super::source::Sources;
 use super::token::{FencingToken, Term};
-use crate::id::{Causes, ShardId, WorkerId};
+use crate::id::{Causes, Receipt, ShardId, WorkerId};
 
 /// One call of the reconciler for one id.
 ///
@@ -27,7 +27,8 @@ pub(crate) struct RunParts {
     pub worker: WorkerId,
     pub number: u64,
     pub attempt: u32,
-    pub key: u64,
+    pub latest: Option<Receipt>,
+    pub kept_key: Option<u64>,
     pub causes: Causes,
     pub sources: Arc<Sources>,
     pub last_error: Option<Arc<str>>,
@@ -92,11 +93,13 @@ impl Run {
         format!("{}-{}", self.parts.term.shard, self.fencing_token())
     }
 
-    /// The same for all attempts to answer the same events, also after a failover; another once a new event came. A target
-    /// that must not act twice remembers it (an idempotency key).
+    /// The same for all attempts to answer the same events, also after a failover; another once a new event came. A
+    /// target that must not act twice remembers it (an idempotency key).
     #[must_use]
     pub fn key(&self) -> String {
-        format!("{:016x}", self.parts.key)
+        let parts = &self.parts;
+        let key = parts.kept_key.unwrap_or_else(|| parts.sources.key(parts.term, &parts.id, parts.latest));
+        format!("{key:016x}")
     }
 
     /// Why the id runs: the first few causes, resolved to names.
@@ -161,7 +164,7 @@ impl Run {
 
 impl RunParts {
     /// The cancel signal, made when somebody first asks for it: most runs end before anybody does.
-    pub fn signal(&self) -> &CancelSignal {
+    pub(crate) fn signal(&self) -> &CancelSignal {
         self.cancel.get_or_init(CancelSignal::default)
     }
 }

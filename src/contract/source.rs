@@ -1,10 +1,12 @@
 //! Sources of events: what a receipt's number stands for, and who waits for its events to be done.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::cause::{Cause, Position};
 use super::stream::Class;
+use super::token::Term;
 use crate::id::{Receipt, SourceId};
 
 /// Hears which events of a source are done, so that it can let go of them: Kafka commits, a queue acknowledges.
@@ -86,6 +88,33 @@ impl Sources {
                 Some(source) => source.cause(receipt.position),
             },
         }
+    }
+}
+
+impl Sources {
+    /// The idempotency key of the runs that answer this event of this id: for an event of Kafka the same in every process and
+    /// term, else the same within the term.
+    #[must_use]
+    pub fn key(&self, term: Term, id: &str, latest: Option<Receipt>) -> u64 {
+        let mut hash = fnv::FnvHasher::default();
+        hash.write(id.as_bytes());
+        let source = latest.and_then(|receipt| self.get(receipt.source));
+        match (latest, source.as_ref().and_then(|source| source.partition.as_ref())) {
+            (Some(receipt), Some((topic, partition))) => {
+                hash.write(topic.as_bytes());
+                hash.write(&partition.to_le_bytes());
+                hash.write(&receipt.position.to_le_bytes());
+            }
+            (latest, _) => {
+                hash.write(&term.incarnation.to_le_bytes());
+                hash.write(&term.revision.to_le_bytes());
+                if let Some(receipt) = latest {
+                    hash.write(&receipt.source.0.to_le_bytes());
+                    hash.write(&receipt.position.to_le_bytes());
+                }
+            }
+        }
+        hash.finish()
     }
 }
 

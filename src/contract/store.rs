@@ -14,9 +14,11 @@ pub const RECORD_ERROR_BYTES_MAX: usize = 2_048;
 
 /// Keeps owed records, and the few facts on which all processes must agree.
 ///
-/// A change is made by the shard's leader alone; the term proves it. One conformance suite runs against every implementation.
+/// A change is made by the shard's leader alone; the term proves it. One conformance suite runs against every
+/// implementation.
 pub trait RecordStore: Send + Sync + 'static {
-    /// Whether what was written survives the process. Where it does not, offsets are held until their runs succeed (D12).
+    /// Whether what was written survives the process. Where it does not, offsets are held until their runs succeed
+    /// (D12).
     fn is_durable(&self) -> bool;
 
     /// Writes the cluster's facts down on first use, and else compares them (L7).
@@ -25,7 +27,8 @@ pub trait RecordStore: Send + Sync + 'static {
     /// [`StoreError::Mismatch`] names what stands there and what this process is configured for.
     fn check_cluster<'a>(&'a self, wanted: &'a ClusterRecord) -> BoxFuture<'a, Result<ClusterRecord, StoreError>>;
 
-    /// A number for a new term of this shard, greater than every one before (L4). Only asked where no elector gives one.
+    /// A number for a new term of this shard, greater than every one before (L4). Only asked where no elector gives
+    /// one.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -45,8 +48,8 @@ pub trait RecordStore: Send + Sync + 'static {
     /// Applies changes in order; durable when it returns (if the store is). All or none is applied.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if the term is over; otherwise nothing is applied, or, where [`StoreError::is_unknown`] says so,
-    /// perhaps all: writing the same changes again is safe, since a change names the whole record.
+    /// [`StoreError::Fenced`] if the term is over; otherwise nothing is applied, or, where [`StoreError::is_unknown`]
+    /// says so, perhaps all: writing the same changes again is safe, since a change names the whole record.
     fn commit<'a>(&'a self, term: Term, changes: &'a [RecordChange]) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 

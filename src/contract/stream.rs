@@ -12,7 +12,8 @@ use super::BoxFuture;
 use super::source::Source;
 use crate::id::{IdError, Receipt, ShardId, SourceId};
 
-/// A source of events. It runs once per process while the process leads a shard, and hands over ids until it is told to stop.
+/// A source of events. It runs once per process while the process leads a shard, and hands over ids until it is told to
+/// stop.
 ///
 /// ```
 /// use evenkeel::{EventStream, Events, StreamError};
@@ -31,11 +32,12 @@ use crate::id::{IdError, Receipt, ShardId, SourceId};
 /// ```
 ///
 /// # Cancel safety
-/// On shutdown and on loss of leadership the future is dropped at an await. What it had not handed over is gone for this
-/// process; a stream that owes its events to somebody opens a [`Source`] with a tracker and acknowledges what is done.
+/// On shutdown and on loss of leadership the future is dropped at an await. What it had not handed over is gone for
+/// this process; a stream that owes its events to somebody opens a [`Source`] with a tracker and acknowledges what is
+/// done.
 pub trait EventStream: Send + 'static {
-    /// Runs until it fails or ends by itself. A failure restarts it with growing delays, unless it is `critical` (Q8); an end
-    /// is reported in health.
+    /// Runs until it fails or ends by itself. A failure restarts it with growing delays, unless it is `critical` (Q8);
+    /// an end is reported in health.
     ///
     /// # Errors
     /// Whatever stopped it; the message is shown to people.
@@ -100,8 +102,8 @@ pub struct Event<'a> {
 pub enum Sent {
     /// Handed to the shard that owns the id.
     Taken,
-    /// Another process leads the id's shard. Whoever owes the event to somebody passes it on there; a resync does not need to,
-    /// since that leader lists for itself.
+    /// Another process leads the id's shard. Whoever owes the event to somebody passes it on there; a resync does not
+    /// need to, since that leader lists for itself.
     Foreign(ShardId),
     /// The user's own hash dropped it; it counts as done.
     Dropped,
@@ -133,6 +135,16 @@ pub struct Events {
 pub trait EventSink: Send + Sync {
     /// Takes an event, or says why not. Never blocks.
     fn offer(&self, event: &Event<'_>) -> Offer;
+    /// Takes as many of these events as there is room for, in order. Gives their number, and why it stopped if it did.
+    fn offer_all(&self, events: &[Event<'_>]) -> (usize, Option<Offer>) {
+        for (taken, event) in events.iter().enumerate() {
+            match self.offer(event) {
+                Offer::Sent(_) | Offer::Refused(_) => {}
+                stop => return (taken, Some(stop)),
+            }
+        }
+        (events.len(), None)
+    }
     /// Resolves when the shard may have room for an event of this stream again.
     fn room(&self, shard: ShardId) -> BoxFuture<'_, ()>;
     /// Numbers a source of this stream.
@@ -160,8 +172,8 @@ impl Events {
         Self { sink, default_source, position: Arc::default() }
     }
 
-    /// Hands over an id, waiting while the shard has no room. An empty id is ignored (Q1), one that breaks the id rules is
-    /// counted and passed over.
+    /// Hands over an id, waiting while the shard has no room. An empty id is ignored (Q1), one that breaks the id rules
+    /// is counted and passed over.
     ///
     /// # Errors
     /// [`Stopped`] when the engine takes no more events.
@@ -195,6 +207,31 @@ impl Events {
         }
     }
 
+    /// Hands over many events at once, waiting while there is no room; cheaper than one by one. Refused and foreign ones are passed
+    /// over.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the engine takes no more events.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits for room, a first part was handed over.
+    pub async fn send_all(&self, mut events: &[Event<'_>]) -> Result<(), Stopped> {
+        loop {
+            let (taken, stop) = self.sink.offer_all(events);
+            events = &events[taken..];
+            match stop {
+                None => return Ok(()),
+                Some(Offer::Full(shard)) => {
+                    tokio::select! {
+                        () = self.sink.room(shard) => {}
+                        () = self.sink.stopping().cancelled() => return Err(Stopped),
+                    }
+                }
+                Some(_) => return Err(Stopped),
+            }
+        }
+    }
+
     /// Hands over an event if there is room now; for streams that hold back in a way of their own.
     #[must_use]
     pub fn offer(&self, event: &Event<'_>) -> Offer {
@@ -215,7 +252,8 @@ impl Events {
         Receipt::new(self.default_source, self.position.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
 
-    /// Numbers a source of this stream; every assignment is a new one, so that late answers of an old one settle nothing.
+    /// Numbers a source of this stream; every assignment is a new one, so that late answers of an old one settle
+    /// nothing.
     #[must_use]
     pub fn open(&self, source: Source) -> SourceId {
         self.sink.open(source)

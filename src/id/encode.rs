@@ -1,6 +1,8 @@
-//! The one encoding of an id wherever it becomes part of a path, key, file name or header (I1): percent, upper-case hex.
+//! The one encoding of an id wherever it becomes part of a path, key, file name or header (I1): percent, upper-case
+//! hex.
 //!
-//! Only letters, digits, `-` and `_` stay as they are, so that `.` and `..` cannot walk a path and `~` cannot name a home.
+//! Only letters, digits, `-` and `_` stay as they are, so that `.` and `..` cannot walk a path and `~` cannot name a
+//! home.
 
 use std::borrow::Cow;
 

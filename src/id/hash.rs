@@ -1,8 +1,9 @@
 //! Hashes that producers use to choose a Kafka partition, byte for byte as their clients compute them (K2).
 //!
 //! Each gives a non-negative number h; the partition is `h mod partitions`, and where the shard count divides the
-//! partition count `h mod shards` is the partition's shard too. Sources: librdkafka `rdfnv1a.c`, `rdmurmur2.c`, `rdcrc32.c`;
-//! Sarama `partitioner.go`; Kafka `Utils.murmur2`. Never change one: two versions in a rolling update must agree (B31).
+//! partition count `h mod shards` is the partition's shard too. Sources: librdkafka `rdfnv1a.c`, `rdmurmur2.c`,
+//! `rdcrc32.c`; Sarama `partitioner.go`; Kafka `Utils.murmur2`. Never change one: two versions in a rolling update must
+//! agree (B31).
 
 /// FNV-1a over 32 bits, offset basis 0x811c9dc5, prime 0x01000193 (Fowler, Noll, Vo).
 #[must_use]
@@ -18,7 +19,8 @@ pub const fn fnv1a_32(bytes: &[u8]) -> u32 {
 
 /// A way in which Kafka producers choose the partition of a key.
 ///
-/// The first three can be the cluster's `hash`; the other two only help to tell which partitioner a topic's producers use.
+/// The first three can be the cluster's `hash`; the other two only help to tell which partitioner a topic's producers
+/// use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Partitioner {
@@ -105,8 +107,8 @@ fn murmur2(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Vectors cross-checked against librdkafka, Sarama, franz-go, kafka-go and the Java client: h, h mod 12, h mod 100.
-    /// Twelve shards on purpose: with a power of two `fnv1a-ref` and `fnv1a-unsigned` cannot be told apart.
+    /// Vectors cross-checked against librdkafka, Sarama, franz-go, kafka-go and the Java client: h, h mod 12, h mod
+    /// 100. Twelve shards on purpose: with a power of two `fnv1a-ref` and `fnv1a-unsigned` cannot be told apart.
     #[test]
     fn k2_b31_hashes_agree_with_the_producers() {
         type Row = (&'static [u8], u32, [(u32, u32, u32); 5]);

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// A source of events as the engine numbers it: one partition of one assignment, one HTTP door, one resync of one stream.
+/// A source of events as the engine numbers it: one partition of one assignment, one HTTP door, one resync of one
+/// stream.
 ///
-/// The first few numbers are reserved for causes that are no events; a source that comes later gets the next free number, never
-/// one that was used before, so that a late answer of an earlier assignment settles nothing (B49).
+/// The first few numbers are reserved for causes that are no events; a source that comes later gets the next free
+/// number, never one that was used before, so that a late answer of an earlier assignment settles nothing (B49).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 

@@ -1,7 +1,7 @@
 //! Shard and worker of an id (Q2).
 //!
-//! shard = H(id) mod shards, worker = (FNV-1a(id) / shards) mod workers: other bits than the shard's, so that the ids of one
-//! shard spread over all its workers, and one shard gives plain `hash mod workers`.
+//! shard = H(id) mod shards, worker = (FNV-1a(id) / shards) mod workers: other bits than the shard's, so that the ids
+//! of one shard spread over all its workers, and one shard gives plain `hash mod workers`.
 
 use std::fmt;
 use std::num::NonZeroU16;

@@ -18,9 +18,9 @@ impl Shard {
         }
         let hash = self.table.hash(event.id);
         let found = self.table.find(&self.slab, hash, event.id);
-        let state = found.map_or(State::Free, |slot| self.slab[slot].state);
-        let owed = matches!(state, State::Pending | State::Running | State::Delayed);
-        if !self.admits(event.class, state, owed) {
+        // Capacity is looked at after dedup (Q5): an id that is owed a run already takes no place.
+        let owed = found.is_some_and(|slot| !matches!(self.slab[slot].state, State::Idle | State::Parked));
+        if !(owed || self.has_room()) || event.class == ArrivalClass::Resync && !self.admits_resync(found) {
             self.counters.refused += 1;
             return Admission::Refused;
         }
@@ -55,11 +55,14 @@ impl Shard {
         self.record_held(now, out);
     }
 
-    /// Capacity is looked at after dedup (Q5): an id that is owed a run is never refused for want of a place. But a resync
-    /// waits with those that it would put into a full queue of its own (Q6), be they delayed.
-    fn admits(&self, class: ArrivalClass, state: State, owed: bool) -> bool {
-        let queues = class == ArrivalClass::Resync && !matches!(state, State::Pending | State::Running);
-        (owed || self.has_room()) && !(queues && self.waiting_in(Priority::Resync) >= RESYNC_WAITING_MAX)
+    /// Whether a resync may put this id into its queue, or would not put it there (Q6).
+    fn admits_resync(&self, slot: Option<Slot>) -> bool {
+        let stays = slot.map(|slot| &self.slab[slot]).is_some_and(|entry| match entry.state {
+            State::Pending | State::Running => true,
+            State::Delayed => entry.flags.has(Flags::RETRYING),
+            State::Free | State::Idle | State::Parked => false,
+        });
+        stays || self.waiting_in(Priority::Resync) < RESYNC_WAITING_MAX
     }
 
     /// An id that was idle, parked or unknown is owed a run.
@@ -116,6 +119,8 @@ impl Shard {
         match state {
             State::Pending => self.lift(slot, priority(class)),
             State::Running => self.absorb_running(slot, class, out),
+            // A resync says nothing new of an id that failed, so it does not shorten its delay.
+            State::Delayed if class == ArrivalClass::Resync && flags.has(Flags::RETRYING) => {}
             State::Delayed => self.overtake(now, slot, priority(class)),
             State::Free | State::Idle | State::Parked => debug_assert!(false, "only ids that are owed a run absorb"),
         }

@@ -142,9 +142,8 @@ impl Shard {
         self.slab[slot].flags.set(Flags::RETRYING);
         self.seat_for_run(slot);
         self.enter_delayed(now, slot, due);
-        if self.slab[slot].flags.take(Flags::DIRTY) {
-            let priority = self.slab[slot].priority;
-            self.overtake(now, slot, priority);
+        if self.slab[slot].flags.take(Flags::DIRTY) && self.slab[slot].priority == Priority::Event {
+            self.overtake(now, slot, Priority::Event);
         }
         if self.slab[slot].flags.has(Flags::ANY_RECORD) {
             self.write(slot, out);

@@ -133,6 +133,12 @@ impl Shard {
         }
     }
 
+    /// The place of an id, if it is known.
+    #[must_use]
+    pub fn slot(&self, id: &str) -> Option<Slot> {
+        self.entry_of(id)
+    }
+
     /// The entry of an id, if anything is owed or kept.
     #[must_use]
     pub fn view(&self, id: &str) -> Option<EntryView> {

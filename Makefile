@@ -1,0 +1,33 @@
+# What people type; `make` alone lists it. The scripts in .ci/ do the work, and print what they do and how long it took.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench clean
+
+# The quickstart works on a copy, so that playing with it leaves the repository as it was.
+quickstart := target/quickstart
+
+help: ## List these targets
+	@echo 'make TARGET, where TARGET is one of'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-6s %s\n", $$1, $$2 }' Makefile
+	@echo 'and, in the environment,'
+	@sed -n 's/^#   \(EVENKEEL_[A-Z_]*=[^ ]*\)  */  \1  /p' .ci/test
+
+run: ## Build evenkeel and watch it keep a folder of small files true; needs no service
+	@.ci/system run
+	@cargo build --locked --bin evenkeel
+	@test -e $(quickstart) || { mkdir -p target && cp -R examples/quickstart $(quickstart); }
+	@cat $(quickstart)/welcome.txt
+	@cargo run --quiet --locked --bin evenkeel -- run --config $(quickstart)/evenkeel.yaml
+
+test: ## Run every test, against a real Kafka too, which it sets up
+	@.ci/test
+
+check: ## Format, lints, docs, features, licences, and the cost of the hot path
+	@.ci/check
+
+bench: ## Measure: a table on standard error, a JSON object a line on standard output
+	@.ci/bench
+
+clean: ## Remove what was built, and the quickstart's copy
+	@cargo clean
+	@rm -rf $(quickstart)

@@ -1,0 +1,107 @@
+//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody reads.
+
+use tracing::{Level, debug, error, info, warn};
+
+use super::journal::Entry;
+use super::shared::Shared;
+use super::view::RunOutcome;
+use crate::contract::{DeadLetterError, StoreError};
+use crate::id::ShardId;
+
+/// The target of the lines that say how a run ended; one line a run.
+pub const RUN_TARGET: &str = "evenkeel::run";
+
+/// How a run ended: failures warn, give-ups and panics are errors, what changed nothing is for debugging.
+pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchanged: bool) {
+    macro_rules! line {
+        ($level:expr) => {
+            if tracing::enabled!(target: RUN_TARGET, $level) {
+                let causes: Vec<String> = entry.causes.iter()
+                    .map(|cause| shared.sources.cause(cause, entry.cause_error.as_ref()).to_string()).collect();
+                tracing::event!(
+                    target: RUN_TARGET,
+                    $level,
+                    outcome = entry.outcome.name(),
+                    id = &*entry.id,
+                    attempt = entry.attempt,
+                    duration_seconds = entry.ended.since(entry.started).as_secs_f64(),
+                    shard = shard.0,
+                    worker = entry.worker.0,
+                    causes = causes.join(","),
+                    more_causes = entry.causes.more(),
+                    next_seconds = entry.next.map(|next| next.since(entry.ended).as_secs_f64()),
+                    message = entry.message.as_deref().unwrap_or_default(),
+                );
+            }
+        };
+    }
+    match entry.outcome {
+        RunOutcome::Done | RunOutcome::Requeued if unchanged => line!(Level::DEBUG),
+        RunOutcome::Done | RunOutcome::Requeued | RunOutcome::Cancelled => line!(Level::INFO),
+        RunOutcome::Failed | RunOutcome::TimedOut => line!(Level::WARN),
+        RunOutcome::GivenUp | RunOutcome::Panicked => line!(Level::ERROR),
+    }
+}
+
+pub(crate) fn stuck_text(id: &str) -> String {
+    format!(
+        "a run of {id:?} blocks its thread and cannot be stopped; end the process, and let the reconciler not block"
+    )
+}
+
+pub(crate) fn stuck(shared: &Shared, shard: ShardId, id: &str) {
+    error!(controller = &*shared.name, shard = shard.0, id, "a run blocks its thread and cannot be stopped");
+}
+
+pub(crate) fn fenced(shared: &Shared, shard: ShardId) {
+    warn!(controller = &*shared.name, shard = shard.0, "the term is over: an owed record was refused");
+}
+
+pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) {
+    error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be written; trying again");
+}
+
+pub(crate) fn letter_failed(shared: &Shared, shard: ShardId, id: &str, error: &DeadLetterError) {
+    error!(controller = &*shared.name, shard = shard.0, id, %error, "a dead letter cannot be sent; trying again");
+}
+
+pub(crate) fn recovered(shared: &Shared, shard: ShardId, count: usize) {
+    if count > 0 {
+        info!(controller = &*shared.name, shard = shard.0, count, "took over owed records");
+    } else {
+        debug!(controller = &*shared.name, shard = shard.0, "no owed records");
+    }
+}
+
+pub(crate) fn term_began(shared: &Shared, shard: ShardId, revision: u64) {
+    info!(controller = &*shared.name, shard = shard.0, revision, "leads the shard");
+}
+
+pub(crate) fn term_ended(shared: &Shared, shard: ShardId, why: &str) {
+    info!(controller = &*shared.name, shard = shard.0, why, "leads the shard no more");
+}
+
+pub(crate) fn unwritten(shared: &Shared, shard: ShardId, count: usize) {
+    error!(
+        controller = &*shared.name,
+        shard = shard.0,
+        count,
+        "owed records were not written before the stop; their events come again from their source"
+    );
+}
+
+pub(crate) fn stream_failed(shared: &Shared, stream: &str, error: &str, delay_seconds: f64) {
+    warn!(controller = &*shared.name, stream, error, delay_seconds, "an event stream failed and is started again");
+}
+
+pub(crate) fn stream_ended(shared: &Shared, stream: &str) {
+    warn!(controller = &*shared.name, stream, "an event stream ended by itself; it gives no more events");
+}
+
+pub(crate) fn stopping(shared: &Shared) {
+    info!(controller = &*shared.name, "stopping: no more events, runs may finish");
+}
+
+pub(crate) fn refused_id(stream: &str, error: &crate::id::IdError) {
+    debug!(stream, %error, "an event names no valid id");
+}

@@ -1,0 +1,134 @@
+//! Watches the shards' loops from a thread of its own, since a stuck loop cannot watch itself (C4, L8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::log;
+use super::shared::Shared;
+use crate::contract::{OwedReason, OwedRecord, RecordChange, Term};
+use crate::id::ShardId;
+
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A loop that is silent for longer ends the process, so that another can lead (L8).
+pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
+/// A run that blocks the loop's thread for longer than it may take and to be cut off is reported; this much is allowed on top.
+const BLOCKED_MARGIN: Duration = Duration::from_secs(2);
+/// How long recording a stuck run may take.
+const RECORD_WITHIN: Duration = Duration::from_secs(5);
+
+/// The watching thread; it ends when this is dropped.
+pub(crate) struct Watchdog {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the engine hears of it.
+#[derive(Clone, Default)]
+pub(crate) struct Alarm {
+    /// Cancelled when a loop has been silent for too long.
+    pub(crate) silent: CancellationToken,
+}
+
+impl Watchdog {
+    pub(crate) fn start(shared: &Arc<Shared>, alarm: Alarm) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let watch = Watch { shared: Arc::clone(shared), alarm, reported: vec![0; shared.shards.len()] };
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("evenkeel-watchdog".into()).spawn(move || watch.run(&stopped))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It never waits for anything but its timer and, bounded, the store.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    alarm: Alarm,
+    /// By shard: since when the busy spell lasts that was reported already.
+    reported: Vec<u64>,
+}
+
+impl Watch {
+    fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Relaxed) {
+            std::thread::park_timeout(LOOK_EVERY);
+            for shard in 0..self.shared.shards.len() {
+                self.look(shard);
+            }
+        }
+    }
+
+    fn look(&mut self, shard: usize) {
+        let door = &self.shared.shards[shard];
+        let Some(busy) = door.beacon.read() else { return };
+        let now_ms = self.shared.clock.now().0 / 1_000_000;
+        let lasted = Duration::from_millis(now_ms.saturating_sub(busy.since_ms));
+        if let Some((id, attempt)) = &busy.id
+            && lasted > self.allowed()
+            && self.reported[shard] != busy.since_ms
+        {
+            self.reported[shard] = busy.since_ms;
+            self.report(shard, id, *attempt);
+        }
+        if lasted > SILENT_MAX && !self.alarm.silent.is_cancelled() {
+            let what = busy.id.map_or_else(|| "the loop itself".to_owned(), |(id, _)| format!("a run of {id:?}"));
+            let text = format!("the loop of shard {shard} is silent for {} s, in {what}", lasted.as_secs());
+            self.shared.problems.set(format!("silent {shard}"), text, true);
+            self.alarm.silent.cancel();
+        }
+    }
+
+    /// How long one poll of a run may block the loop.
+    fn allowed(&self) -> Duration {
+        let longest = |kind: &super::shared::Kind| kind.options.timeout.unwrap_or_default() + kind.options.cancel_grace;
+        let allowed = self.shared.kinds.iter().map(longest).max().unwrap_or_default() + BLOCKED_MARGIN;
+        allowed.min(SILENT_MAX - BLOCKED_MARGIN)
+    }
+
+    /// A run blocks the loop itself: records the attempt in the loop's place, and makes liveness fail.
+    fn report(&self, shard: usize, id: &str, attempt: u32) {
+        let shard = ShardId(u16::try_from(shard).unwrap_or(u16::MAX));
+        self.shared.problems.set(format!("stuck {id}"), log::stuck_text(id), true);
+        log::stuck(&self.shared, shard, id);
+        let Some(store) = self.shared.store.clone() else { return };
+        let Some(term) = self.shared.term(shard) else { return };
+        let id = id.to_owned();
+        let recording = async move { record(&*store, term, id, attempt).await };
+        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            let _ = runtime.block_on(async { tokio::time::timeout(RECORD_WITHIN, recording).await });
+        }
+    }
+}
+
+async fn record(store: &dyn crate::contract::RecordStore, term: Term, id: String, attempt: u32) {
+    let before = match store.load(term.shard, None, usize::MAX).await {
+        Ok(records) => records.into_iter().find(|record| record.id == id),
+        Err(_) => None,
+    };
+    let stuck = before.as_ref().map_or(0, |record| record.stuck).saturating_add(1);
+    let record = OwedRecord {
+        due: std::time::SystemTime::now(),
+        attempt,
+        reason: OwedReason::Held,
+        key: before.as_ref().map_or(0, |record| record.key),
+        stuck,
+        error: Some(log::stuck_text(&id)),
+        causes: before.map(|record| record.causes).unwrap_or_default(),
+        id,
+    };
+    let _ = store.commit(term, &[RecordChange::Put(record)]).await;
+}
