@@ -18,13 +18,13 @@ pub enum Command {
         /// Why.
         reason: CancelCause,
     },
-    /// This event is done (K4): a run that began after it succeeded, a record covers it, or another event of its source that is
-    /// still held back stands before it.
+    /// This event is done (K4): a run that began after it succeeded, a record covers it, or another event of its source
+    /// that is still held back stands before it.
     Release(Receipt),
     /// Write the owed record that [`Shard::record`](super::Shard::record) describes now, and answer with
     /// [`Shard::handle_recorded`](super::Shard::handle_recorded) once it is durable, by the store or by a dead letter's
-    /// acknowledgement, or once the user's config says that it may be forgotten (D3); never, where it cannot be durable. Until
-    /// then its events are held back. Writes and deletes of one id keep their order.
+    /// acknowledgement, or once the user's config says that it may be forgotten (D3); never, where it cannot be
+    /// durable. Until then its events are held back. Writes and deletes of one id keep their order.
     Write {
         /// Whose.
         slot: Slot,

@@ -1,8 +1,8 @@
 //! The delay queue: entries by the time at which they run, an index over the table, never a copy of an entry.
 //!
-//! Due times are rounded up to ticks, so what is due together lies together: one list a tick for the next few minutes, found
-//! through a bitmap, and coarser lists beyond, which are poured into ticks some time before they are due. Insert, cancel and
-//! expire are a few writes however many wait (D5), and pouring is cut into slices so that nothing stalls.
+//! Due times are rounded up to ticks, so what is due together lies together: one list a tick for the next few minutes,
+//! found through a bitmap, and coarser lists beyond, which are poured into ticks some time before they are due. Insert,
+//! cancel and expire are a few writes however many wait (D5), and pouring is cut into slices so that nothing stalls.
 //!
 //! It must never let an entry go early, nor look at more than it moves. Tested below against a sorted map.
 
@@ -92,7 +92,8 @@ impl DelayQueue {
         let last = now.0 / self.resolution;
         let tick = loop {
             let near = self.first_near();
-            // After a pause of minutes a far bucket may be due before it was poured: it goes first, however long that takes.
+            // After a pause of minutes a far bucket may be due before it was poured: it goes first, however long that
+            // takes.
             if self.first_far().is_none_or(|far| far > last || near.is_some_and(|near| near < far)) {
                 break near?;
             }
@@ -297,7 +298,8 @@ mod tests {
         Next,
     }
 
-    /// Distances at which a queue of ticks and buckets goes wrong if it does: ends of ticks, of buckets and of the window.
+    /// Distances at which a queue of ticks and buckets goes wrong if it does: ends of ticks, of buckets and of the
+    /// window.
     fn distance() -> impl Strategy<Value = u64> {
         let tick =
             prop_oneof![0..5_u64, Just(COARSE), Just(NEAR), NEAR - 300..NEAR + 300, 0..4 * NEAR, 0..100_000_000_u64];

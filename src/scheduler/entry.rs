@@ -1,7 +1,7 @@
 //! One entry per id, from its first event until it is done and forgotten, and the slab that holds them.
 //!
-//! Pending, running, delayed and parked are states of one entry, not copies in several queues: so moving between them cannot
-//! fail, and dedup cannot miss (D5).
+//! Pending, running, delayed and parked are states of one entry, not copies in several queues: so moving between them
+//! cannot fail, and dedup cannot miss (D5).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::list::{Link, NIL};
 use super::time::Time;
 use crate::id::{Receipt, SourceId};
 
-/// The place of an entry in the slab. It is used again after the entry is forgotten, so whoever keeps one keeps a run number or
-/// a record number beside it.
+/// The place of an entry in the slab. It is used again after the entry is forgotten, so whoever keeps one keeps a run
+/// number or a record number beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 

@@ -1,7 +1,7 @@
 //! Lanes: what waits for a worker, by priority, and who goes next (Q6, Q7).
 //!
-//! A lane is the queue of one worker for one kind. It has several slots, so that a slow id does not block the ids behind it; and of
-//! every eight starts a share is kept for retries and for the resync, so that none of them starves.
+//! A lane is the queue of one worker for one kind. It has several slots, so that a slow id does not block the ids
+//! behind it; and of every eight starts a share is kept for retries and for the resync, so that none of them starves.
 //!
 //! A lane must never run more than its slots, nor a kind more than its permits. Tested below and by `Shard::audit`.
 
@@ -11,8 +11,8 @@ use super::entry::{Priority, Slab, Slot};
 use super::list::List;
 use super::settings::KindSettings;
 
-/// Whose turn it is, eight starts in a row: five for events, two for what came due, one for the resync. Who has nothing waiting
-/// gives the turn to the first that has.
+/// Whose turn it is, eight starts in a row: five for events, two for what came due, one for the resync. Who has nothing
+/// waiting gives the turn to the first that has.
 const TURNS: [Priority; 8] = [
     Priority::Event,
     Priority::Due,
@@ -268,8 +268,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-        /// Against three queues a lane in a map: never above slots or permits, first come first served in each queue, a pop
-        /// whenever one is possible, and nobody waits longer than eight turns for each one before it.
+        /// Against three queues a lane in a map: never above slots or permits, first come first served in each queue, a
+        /// pop whenever one is possible, and nobody waits longer than eight turns for each one before it.
         #[test]
         fn q6_q7_agree_with_plain_queues(
             workers in 1..4_u16,

@@ -1,11 +1,13 @@
-//! What each id holds back: the events that wait for a run of it, and those that its present run answers (design decision 9).
+//! What each id holds back: the events that wait for a run of it, and those that its present run answers (design
+//! decision 9).
 //!
-//! Per source only the lowest event is kept: what comes later from the same source is held back by it anyway, so memory goes with
-//! the ids that wait, not with the events that passed. While an owed record is being written, what it covers is set apart, so
-//! that its answer settles that and nothing that came later (D12).
+//! Per source only the lowest event is kept: what comes later from the same source is held back by it anyway, so memory
+//! goes with the ids that wait, not with the events that passed. While an owed record is being written, what it covers
+//! is set apart, so that its answer settles that and nothing that came later (D12).
 //!
-//! The rules are those of a small proof: an event leaves exactly once, by `Release`, and not before a run that began after it has
-//! succeeded or a record that was issued after it is durable. `tests/sim` checks them against a ledger that remembers all events.
+//! The rules are those of a small proof: an event leaves exactly once, by `Release`, and not before a run that began
+//! after it has succeeded or a record that was issued after it is durable. `tests/sim` checks them against a ledger
+//! that remembers all events.
 
 use fnv::FnvHashMap;
 

@@ -1,7 +1,7 @@
 //! Finds the entry of an id.
 //!
-//! FNV places an id (Q2) and is known to everybody; finding it uses a keyed hash, so that crafted ids cannot make the table slow.
-//! The table holds slots and 32 bits of the hash, not ids: growing it touches no entry.
+//! FNV places an id (Q2) and is known to everybody; finding it uses a keyed hash, so that crafted ids cannot make the
+//! table slow. The table holds slots and 32 bits of the hash, not ids: growing it touches no entry.
 //!
 //! It must never decide an order: nothing may depend on the seed. Tested below.
 
@@ -11,8 +11,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::entry::{Slab, Slot};
 
-/// The table is cut into so many parts by the top bits of the hash, each growing alone: doubling one of a million ids at once would
-/// stop the loop for tens of milliseconds.
+/// The table is cut into so many parts by the top bits of the hash, each growing alone: doubling one of a million ids
+/// at once would stop the loop for tens of milliseconds.
 const PARTS: usize = 64;
 
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Recounts a shard from scratch and compares: lists, table, seats, flags, levels. For tests; it costs as much as everything known.
+//! Recounts a shard from scratch and compares: lists, table, seats, flags, levels. For tests; it costs as much as
+//! everything known.
 
 use super::{Flags, Seat, Shard, Slot, State};
 use crate::scheduler::entry::Entry;

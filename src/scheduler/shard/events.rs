@@ -162,8 +162,8 @@ impl Shard {
         }
     }
 
-    /// An event for a delayed id runs it now, but not sooner than `min_requeue` after its last start. A pending retry keeps its due
-    /// time aside: a failure before that changes nothing (D7).
+    /// An event for a delayed id runs it now, but not sooner than `min_requeue` after its last start. A pending retry
+    /// keeps its due time aside: a failure before that changes nothing (D7).
     pub(super) fn overtake(&mut self, now: Time, slot: Slot, priority: Priority) {
         let entry = &mut self.slab[slot];
         let earliest = entry.since.after(self.settings.min_requeue);
@@ -204,9 +204,9 @@ impl Shard {
     fn note_cause(&mut self, slot: Slot, receipt: Receipt) {
         let entry = &mut self.slab[slot];
         let among_others = match entry.state {
-            State::Pending | State::Delayed => !entry.latest.is_none(),
+            State::Pending | State::Delayed | State::Parked => !entry.latest.is_none(),
             State::Running => entry.flags.has(Flags::DIRTY),
-            State::Free | State::Idle | State::Parked => false,
+            State::Free | State::Idle => false,
         };
         if among_others {
             self.marks.add_cause(entry, slot, receipt);

@@ -1,7 +1,7 @@
 //! The shard itself: where an entry is, and every way from one place to another.
 //!
-//! `events` takes in, `outcome` takes back, `records` keeps what is owed, `steer` obeys people, `view` answers them, `audit` recounts
-//! for tests.
+//! `events` takes in, `outcome` takes back, `records` keeps what is owed, `steer` obeys people, `view` answers them,
+//! `audit` recounts for tests.
 
 mod audit;
 mod events;

@@ -277,8 +277,8 @@ impl Shard {
     }
 }
 
-/// A number that looks drawn, from what is at hand: retries that failed together must not come back together, and the same history
-/// must give the same times.
+/// A number that looks drawn, from what is at hand: retries that failed together must not come back together, and the
+/// same history must give the same times.
 const fn spread(run: u64, slot: Slot) -> u64 {
     let mut x = run ^ ((slot.0 as u64) << 32) ^ 0x9e37_79b9_7f4a_7c15;
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -88,9 +88,9 @@ impl Shard {
         self.hold(now, slot);
     }
 
-    /// Asks for a record of this id now, whatever it holds (X7). Any write of this place with the number that this gives, or a
-    /// later one, covers what has come so far, as does the success of a run that begins from now on. `None`: nothing is owed, or no
-    /// record can be kept.
+    /// Asks for a record of this id now, whatever it holds (X7). Any write of this place with the number that this
+    /// gives, or a later one, covers what has come so far, as does the success of a run that begins from now on.
+    /// `None`: nothing is owed, or no record can be kept.
     pub fn record_now(&mut self, id: &str, out: &mut Vec<Command>) -> Option<(Slot, u64)> {
         let slot = self.entry_of(id).filter(|slot| self.slab[*slot].state != State::Idle)?;
         let next = self.writes + 1;
@@ -128,7 +128,8 @@ impl Shard {
         })
     }
 
-    /// Nothing starts any more, and whatever is owed gets a record (D12): a drain. What still runs is recorded when it ends.
+    /// Nothing starts any more, and whatever is owed gets a record (D12): a drain. What still runs is recorded when it
+    /// ends.
     pub fn handle_drain(&mut self, out: &mut Vec<Command>) {
         self.draining = true;
         for slot in (0..self.slab.places()).map(Slot) {
@@ -181,7 +182,8 @@ impl Shard {
         out.push(Command::Write { slot, write: self.writes, given_up });
     }
 
-    /// A run succeeded that began after all that the record covers: it goes. A write under way is overtaken by the delete.
+    /// A run succeeded that began after all that the record covers: it goes. A write under way is overtaken by the
+    /// delete.
     pub(super) fn erase(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let entry = &mut self.slab[slot];
         let had = entry.flags.take(Flags::ANY_RECORD);
@@ -201,8 +203,8 @@ impl Shard {
         }
     }
 
-    /// A requested time: one that is far away gets a record at once; one of many short ones when that has gone on for long, and
-    /// then it is kept as it is while that goes on.
+    /// A requested time: one that is far away gets a record at once; one of many short ones when that has gone on for
+    /// long, and then it is kept as it is while that goes on.
     pub(super) fn record_requested(&mut self, now: Time, slot: Slot, out: &mut Vec<Command>) {
         let entry = &self.slab[slot];
         let far = entry.due > now.after(self.settings.max_hold);

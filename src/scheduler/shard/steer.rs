@@ -56,8 +56,8 @@ impl Shard {
         true
     }
 
-    /// Releases the parked ids for which `wanted` holds, looking at no more than `look_max` places from `after` on. Gives the
-    /// place to go on from and the ids that were released.
+    /// Releases the parked ids for which `wanted` holds, looking at no more than `look_max` places from `after` on.
+    /// Gives the place to go on from and the ids that were released.
     pub fn handle_redrive_matching(
         &mut self,
         now: Time,

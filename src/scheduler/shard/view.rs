@@ -1,4 +1,5 @@
-//! What people ask to see: why an id runs, waits or does not (X4), and pages of what waits (D11). Nothing is kept for it.
+//! What people ask to see: why an id runs, waits or does not (X4), and pages of what waits (D11). Nothing is kept for
+//! it.
 
 use std::sync::Arc;
 
@@ -171,8 +172,8 @@ impl Shard {
         })
     }
 
-    /// Entries that are owed something, in no particular but a stable order: at most `take_max` of them for which `wanted` holds,
-    /// looking at no more than `look_max` places from `after` on. Gives the place to go on from.
+    /// Entries that are owed something, in no particular but a stable order: at most `take_max` of them for which
+    /// `wanted` holds, looking at no more than `look_max` places from `after` on. Gives the place to go on from.
     #[must_use]
     pub fn page(
         &self,
