@@ -18,11 +18,13 @@ pub enum Command {
         /// Why.
         reason: CancelCause,
     },
-    /// This event is done (K4): a run that began after it succeeded, a record covers it, or another event of its source that is
-    /// still held back stands before it.
+    /// This event is done (K4): a run that began after it succeeded, a record covers it, or another event of its source
+    /// that is still held back stands before it.
     Release(Receipt),
     /// Write the owed record that [`Shard::record`](super::Shard::record) describes now, and answer with
-    /// [`Shard::handle_recorded`](super::Shard::handle_recorded) once it is durable. Writes and deletes of one id keep their order.
+    /// [`Shard::handle_recorded`](super::Shard::handle_recorded) once it is durable, by the store or by a dead letter's
+    /// acknowledgement, or once the user's config says that it may be forgotten (D3); never, where it cannot be
+    /// durable. Until then its events are held back. Writes and deletes of one id keep their order.
     Write {
         /// Whose.
         slot: Slot,
@@ -102,7 +104,7 @@ pub enum Admission {
     Admitted,
     /// It was already; that run, or the one after the present run, answers this event too (Q4).
     Present,
-    /// No place (Q5); hold the event and offer it again.
+    /// No place (Q5), or the shard drains: hold the event and offer it again.
     Refused,
 }
 
@@ -128,7 +130,7 @@ pub enum ArrivalClass {
     Event,
     /// Everything that exists.
     Resync,
-    /// Somebody asks; cancels a run that is under way (C1).
+    /// Somebody asks; stops a run that is under way, and another follows (C1, C2).
     Trigger,
 }
 

@@ -1,7 +1,7 @@
 //! One entry per id, from its first event until it is done and forgotten, and the slab that holds them.
 //!
-//! Pending, running, delayed and parked are states of one entry, not copies in several queues: so moving between them cannot
-//! fail, and dedup cannot miss (D5).
+//! Pending, running, delayed and parked are states of one entry, not copies in several queues: so moving between them
+//! cannot fail, and dedup cannot miss (D5).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::list::{Link, NIL};
 use super::time::Time;
 use crate::id::Mark;
 
-/// The place of an entry in the slab. It is used again after the entry is forgotten, so whoever keeps one keeps a run number or
-/// a record number beside it.
+/// The place of an entry in the slab. It is used again after the entry is forgotten, so whoever keeps one keeps a run
+/// number or a record number beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
@@ -77,56 +77,69 @@ pub(super) enum Seat {
 
 /// Yes-or-no facts of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Flags(u16);
+pub(super) struct Flags(u32);
 
 impl Flags {
     /// An event came while it runs: another run follows (Q4).
-    pub(super) const DIRTY: u16 = 1;
+    pub(super) const DIRTY: u32 = 1;
     /// Its run was told to stop; whatever it answers, it covers nothing.
-    pub(super) const CANCELLING: u16 = 1 << 1;
+    pub(super) const CANCELLING: u32 = 1 << 1;
     /// Its run was cancelled by somebody: park it when it ends.
-    pub(super) const PARK_ON_END: u16 = 1 << 2;
-    /// `due` holds the due time of a retry that an event overtook (D7).
-    pub(super) const RETRY_KEPT: u16 = 1 << 3;
-    /// A resync's one attempt at a parked id (D3): a failure parks it again.
-    pub(super) const PROBE: u16 = 1 << 4;
-    /// In a far bucket of the delay queue.
-    pub(super) const FAR: u16 = 1 << 5;
-    /// In the list of those that hold something back.
-    pub(super) const HOLDING: u16 = 1 << 6;
-    /// Marks or causes beside the inline ones stand in the side tables.
-    pub(super) const SIDE: u16 = 1 << 7;
-    /// A record of it is in the store.
-    pub(super) const RECORDED: u16 = 1 << 8;
-    /// A record is being written.
-    pub(super) const WRITING: u16 = 1 << 9;
-    /// Write again when the write under way is answered.
-    pub(super) const WRITE_AGAIN: u16 = 1 << 10;
-    /// The record covers events that the present run does not (D12).
-    pub(super) const NEWER: u16 = 1 << 11;
+    pub(super) const PARK_ON_END: u32 = 1 << 2;
+    /// An event came after that: what would be parked is owed again.
+    pub(super) const AFTER_CANCEL: u32 = 1 << 3;
     /// Delayed because it failed, not because it asked.
-    pub(super) const RETRYING: u16 = 1 << 12;
-    /// Given up, and no dead letter was asked for yet.
-    pub(super) const LETTER_OWED: u16 = 1 << 15;
-    /// Hangs on short requested times without a record (D12).
-    pub(super) const HANGING: u16 = 1 << 14;
+    pub(super) const RETRYING: u32 = 1 << 4;
+    /// The due time of a retry that an event overtook is kept aside (D7).
+    pub(super) const RETRY_KEPT: u32 = 1 << 5;
+    /// Delayed although an event asks for a run: its last start was a moment ago (D7).
+    pub(super) const TOO_SOON: u32 = 1 << 6;
+    /// A resync's one attempt at a parked id (D3): a failure parks it again.
+    pub(super) const PROBE: u32 = 1 << 7;
     /// Kept retrying although spent, since no more ids can be parked (X1).
-    pub(super) const OVERDUE: u16 = 1 << 13;
+    pub(super) const OVERDUE: u32 = 1 << 8;
+    /// In a far bucket of the delay queue.
+    pub(super) const FAR: u32 = 1 << 9;
+    /// In the list of those that hold something back.
+    pub(super) const HOLDING: u32 = 1 << 10;
+    /// Marks, causes or a retry beside what the entry has room for stand in the side table.
+    pub(super) const SIDE: u32 = 1 << 11;
+    /// A record of it is in the store.
+    pub(super) const RECORDED: u32 = 1 << 12;
+    /// A record is being written.
+    pub(super) const WRITING: u32 = 1 << 13;
+    /// Write again when the write under way is answered.
+    pub(super) const WRITE_AGAIN: u32 = 1 << 14;
+    /// The record covers events that the present run does not (D12).
+    pub(super) const NEWER: u32 = 1 << 15;
+    /// By its record the id would run later than it is owed a run, or not at all, or with failures that are over.
+    pub(super) const OUTDATED: u32 = 1 << 16;
+    /// Hangs on short requested times without a record (D12).
+    pub(super) const HANGING: u32 = 1 << 17;
+    /// Given up, and no dead letter was asked for yet.
+    pub(super) const LETTER_OWED: u32 = 1 << 18;
+    /// It has a record in the store, or will have one.
+    pub(super) const ANY_RECORD: u32 = Self::RECORDED | Self::WRITING;
 
-    pub(super) const fn has(self, flag: u16) -> bool {
+    /// Whether any of these is set.
+    pub(super) const fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
 
-    pub(super) const fn set(&mut self, flag: u16) {
+    pub(super) const fn set(&mut self, flag: u32) {
         self.0 |= flag;
     }
 
-    pub(super) const fn clear(&mut self, flag: u16) {
+    pub(super) const fn clear(&mut self, flag: u32) {
         self.0 &= !flag;
     }
 
-    /// Clears a flag and says whether it was set.
-    pub(super) const fn take(&mut self, flag: u16) -> bool {
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Clears flags and says whether any was set.
+    pub(super) const fn take(&mut self, flag: u32) -> bool {
         let had = self.has(flag);
         self.clear(flag);
         had
@@ -137,11 +150,11 @@ impl Flags {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: Option<Arc<str>>,
-    /// In a lane, a bucket of the delay queue, the list of idle, parked or free ones: one at a time.
+    /// In a lane, a bucket of the delay queue, the list of idle or of free ones: one at a time.
     pub(super) link: Link,
     /// In the list of those that hold something back.
     pub(super) hold: Link,
-    /// Delayed: when it runs. Else, with `RETRY_KEPT`: when the retry would have been.
+    /// Delayed: when it runs.
     pub(super) due: Time,
     /// Pending: since when. Running: its start. Else: the start of its last run.
     pub(super) since: Time,
@@ -241,6 +254,17 @@ impl Slab {
         #[expect(clippy::cast_possible_truncation, reason = "insert keeps it below 2^32")]
         let places = self.entries.len() as u32;
         places
+    }
+
+    /// Counts the free places by walking their list, for tests.
+    pub(super) fn count_free(&self) -> u32 {
+        let (mut count, mut at) = (0, self.free);
+        while at != NIL {
+            assert_eq!(self[Slot(at)].state, State::Free, "a place that is not free");
+            count += 1;
+            at = self[Slot(at)].link.next;
+        }
+        count
     }
 
     /// How many ids there are.

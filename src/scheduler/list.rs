@@ -1,4 +1,6 @@
 //! Doubly linked lists through the entries themselves: a change of place is a few writes and never an allocation.
+//!
+//! A list must never be asked to remove an entry that it does not hold. Tested below; `Shard::audit` walks every list.
 
 use super::entry::{Entry, Slab, Slot};
 
@@ -19,15 +21,20 @@ impl Link {
 /// Which of an entry's two links a list goes through.
 pub(super) trait Through {
     fn link(entry: &mut Entry) -> &mut Link;
+    fn next(entry: &Entry) -> u32;
 }
 
-/// Lanes, delay buckets, idle and parked ones.
+/// Lanes, delay buckets and idle ones.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByPlace;
 
 impl Through for ByPlace {
     fn link(entry: &mut Entry) -> &mut Link {
         &mut entry.link
+    }
+
+    fn next(entry: &Entry) -> u32 {
+        entry.link.next
     }
 }
 
@@ -38,6 +45,10 @@ pub(super) struct ByHold;
 impl Through for ByHold {
     fn link(entry: &mut Entry) -> &mut Link {
         &mut entry.hold
+    }
+
+    fn next(entry: &Entry) -> u32 {
+        entry.hold.next
     }
 }
 
@@ -93,5 +104,67 @@ impl<T: Through> List<T> {
         let slot = self.first()?;
         self.remove(slab, slot);
         Some(slot)
+    }
+
+    /// The entries from first to last.
+    pub(super) fn iter<'a>(&self, slab: &'a Slab) -> impl Iterator<Item = Slot> + use<'a, T> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let slot = (at != NIL).then_some(Slot(at))?;
+            at = T::next(&slab[slot]);
+            Some(slot)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slab(count: u32) -> Slab {
+        let mut slab = Slab::new();
+        for i in 0..count {
+            slab.insert(i.to_string().into(), 0, 0);
+        }
+        slab
+    }
+
+    fn content<T: Through>(list: &List<T>, slab: &Slab) -> Vec<u32> {
+        list.iter(slab).map(|slot| slot.0).collect()
+    }
+
+    #[test]
+    fn first_in_first_out_and_removal_from_anywhere() {
+        let mut slab = slab(5);
+        let mut list = List::<ByPlace>::default();
+        assert_eq!((list.is_empty(), list.first(), list.pop_front(&mut slab)), (true, None, None));
+        for i in 0..5 {
+            list.push_back(&mut slab, Slot(i));
+        }
+        assert_eq!(content(&list, &slab), [0, 1, 2, 3, 4]);
+        for (gone, left) in [(2, vec![0, 1, 3, 4]), (0, vec![1, 3, 4]), (4, vec![1, 3])] {
+            list.remove(&mut slab, Slot(gone));
+            assert_eq!(content(&list, &slab), left);
+        }
+        list.push_back(&mut slab, Slot(2));
+        assert_eq!(list.pop_front(&mut slab), Some(Slot(1)));
+        assert_eq!(content(&list, &slab), [3, 2]);
+        list.remove(&mut slab, Slot(2));
+        list.remove(&mut slab, Slot(3));
+        assert!(list.is_empty());
+        list.push_back(&mut slab, Slot(3));
+        assert_eq!(content(&list, &slab), [3]);
+    }
+
+    #[test]
+    fn the_two_links_of_an_entry_know_nothing_of_each_other() {
+        let mut slab = slab(3);
+        let (mut place, mut hold) = (List::<ByPlace>::default(), List::<ByHold>::default());
+        for i in 0..3 {
+            place.push_back(&mut slab, Slot(i));
+            hold.push_back(&mut slab, Slot(2 - i));
+        }
+        place.remove(&mut slab, Slot(1));
+        assert_eq!((content(&place, &slab), content(&hold, &slab)), (vec![0, 2], vec![2, 1, 0]));
     }
 }

@@ -10,12 +10,12 @@
 //!                          └────────────────┘
 //! ```
 //!
-//! A driver's turn: give it what has happened (`handle_*`), carry the commands out in order, ask [`Shard::poll_start`] until it has
-//! nothing, then wait until something happens or [`Shard::next_time`] comes. Every call has the present time, and times never
-//! go back.
+//! A driver's turn: give it what has happened (`handle_*`), carry the commands out in order, ask [`Shard::poll_start`]
+//! until it has nothing, then wait until something happens or [`Shard::next_time`] comes. Every call has the present
+//! time, and times never go back.
 //!
-//! It must never read a clock, await, log, draw a random number or touch anything outside; a test keeps that. Tested by text
-//! scripts (`tests/scenarios`), against a naive model and by a seeded simulation (`tests/sim`).
+//! It must never read a clock, await, log, draw a random number or touch anything outside; a test keeps that. Tested by
+//! text scripts (`tests/scenarios`), against a naive model and by a seeded simulation (`tests/sim`).
 
 mod command;
 mod delay;

@@ -3,11 +3,12 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-/// The longest delay that anybody can ask for; longer ones are cut to it. Far beyond any sensible wait, and no sum overflows.
+/// The longest delay that anybody can ask for; longer ones are cut to it. Far beyond any sensible wait, and no sum
+/// overflows.
 pub const DELAY_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// How many ids of a resync wait in a shard at most (Q6): enough to keep the workers busy, few enough that their memory and
-/// their turn in the lanes do not matter.
+/// How many ids of a resync wait in a shard at most (Q6): enough to keep the workers busy, few enough that their memory
+/// and their turn in the lanes do not matter.
 pub const RESYNC_WAITING_MAX: u32 = 1_000;
 
 /// Idle ids that stay in the table, so that an id that comes often costs no insertion. About 10 MiB.
@@ -30,7 +31,8 @@ pub struct Settings {
     pub resolution: Duration,
     /// Whether owed records survive the process. Without, offsets are held until their runs succeed.
     pub durable: bool,
-    /// Keys the hash that finds an id, so that nobody can craft ids that make the table slow. Drawn at random by the driver.
+    /// Keys the hash that finds an id, so that nobody can craft ids that make the table slow. Drawn at random by the
+    /// driver.
     pub hash_seed: u64,
     /// The kinds; for opaque ids there is one.
     pub kinds: Vec<KindSettings>,
@@ -56,7 +58,8 @@ pub struct Retry {
     pub factor: f64,
     /// No delay is longer.
     pub max_delay: Duration,
-    /// Up to this share of a delay is taken off at random, 0 to 1, so that what failed together does not come back together.
+    /// Up to this share of a delay is taken off at random, 0 to 1, so that what failed together does not come back
+    /// together.
     pub jitter: f64,
     /// Attempts after the first one; `None` means never give up.
     pub max_retries: Option<u32>,
@@ -99,7 +102,7 @@ impl Settings {
     /// Settings with the documented defaults, for one kind with so many workers of so many slots.
     #[must_use]
     pub fn new(workers: NonZeroU16, slots: NonZeroU32) -> Self {
-        let million = NonZeroU32::new(1_000_000).expect("not zero");
+        let million = NonZeroU32::MIN.saturating_add(999_999);
         Self {
             admitted_max: million,
             timers_max: million,

@@ -1,7 +1,9 @@
 //! Finds the entry of an id.
 //!
-//! FNV places an id (Q2) and is known to everybody; finding it uses a keyed hash, so that crafted ids cannot make the table slow.
-//! The table holds slots and 32 bits of the hash, not ids: growing it touches no entry.
+//! FNV places an id (Q2) and is known to everybody; finding it uses a keyed hash, so that crafted ids cannot make the
+//! table slow. The table holds slots and 32 bits of the hash, not ids: growing it touches no entry.
+//!
+//! It must never decide an order: nothing may depend on the seed. Tested below.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -9,8 +11,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::entry::{Slab, Slot};
 
-/// The table is cut into so many parts by the top bits of the hash, each growing alone: doubling one of a million ids at once would
-/// stop the loop for tens of milliseconds.
+/// The table is cut into so many parts by the top bits of the hash, each growing alone: doubling one of a million ids
+/// at once would stop the loop for tens of milliseconds.
 const PARTS: usize = 64;
 
 #[derive(Debug)]
@@ -71,5 +73,51 @@ impl Table {
         } else {
             debug_assert!(false, "an entry that the table does not know");
         }
+    }
+
+    /// How many ids it knows.
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(HashTable::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn finds_what_was_put_in_and_nothing_else() {
+        for seed in [0, 1, u64::MAX] {
+            let (mut table, mut slab, mut model) = (Table::new(seed), Slab::new(), HashMap::new());
+            for round in 0..30_000_u64 {
+                let id = format!("id-{}", round * 7_919 % 5_000);
+                let hash = table.hash(&id);
+                assert_eq!(table.find(&slab, hash, &id), model.get(&id).copied(), "seed {seed}, {id}");
+                if let Some(slot) = model.remove(&id) {
+                    table.remove(&slab, slot);
+                    slab.remove(slot);
+                } else {
+                    let slot = slab.insert(id.as_str().into(), 0, 0);
+                    table.insert(hash, slot);
+                    model.insert(id, slot);
+                }
+                assert_eq!((table.len(), slab.len() as usize), (model.len(), model.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn ids_whose_kept_hashes_are_equal_are_told_apart() {
+        // Two ids in one part with equal lower halves: as if the hash were poor.
+        let (mut table, mut slab) = (Table::new(0), Slab::new());
+        let hash = IdHash(42);
+        let (a, b) = (slab.insert("a".into(), 0, 0), slab.insert("b".into(), 0, 0));
+        table.insert(hash, a);
+        table.insert(hash, b);
+        assert_eq!(table.find(&slab, hash, "a"), Some(a));
+        assert_eq!(table.find(&slab, hash, "b"), Some(b));
+        assert_eq!(table.find(&slab, hash, "c"), None);
     }
 }

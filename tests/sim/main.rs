@@ -1,1 +1,4 @@
-//! The seeded world: the scheduler against naive models, with faults.
+//! The seeded world: the scheduler against text scripts and naive models, with faults.
+#![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
+
+mod scenario;

@@ -1,7 +1,9 @@
 //! The shard itself: where an entry is, and every way from one place to another.
 //!
-//! `events` takes in, `outcome` takes back, `records` keeps what is owed, `steer` obeys people, `view` answers them.
+//! `events` takes in, `outcome` takes back, `records` keeps what is owed, `steer` obeys people, `view` answers them,
+//! `audit` recounts for tests.
 
+mod audit;
 mod events;
 mod outcome;
 mod records;
@@ -37,7 +39,6 @@ pub struct Shard {
     delayed: DelayQueue,
     marks: Marks,
     holding: List<ByHold>,
-    parked: List,
     idle: List,
     levels: Levels,
     counters: Counters,
@@ -95,6 +96,8 @@ struct Faults {
     ignore_dirty: bool,
     settle_early: bool,
     forget_timer: bool,
+    cover_late: bool,
+    erase_newer: bool,
 }
 
 impl Shard {
@@ -109,7 +112,6 @@ impl Shard {
             delayed: DelayQueue::new(settings.resolution),
             marks: Marks::default(),
             holding: List::default(),
-            parked: List::default(),
             idle: List::default(),
             levels: Levels::default(),
             counters: Counters::default(),
@@ -155,11 +157,7 @@ impl Shard {
     /// When to call [`handle_time`](Self::handle_time) next, if nothing else happens before.
     #[must_use]
     pub fn next_time(&self) -> Option<Time> {
-        let hold = self.next_hold();
-        match (self.delayed.next_time(), hold) {
-            (Some(delay), Some(hold)) => Some(delay.min(hold)),
-            (one, other) => one.or(other),
-        }
+        self.delayed.next_time().into_iter().chain(self.next_hold()).min()
     }
 
     /// How many entries are where.
@@ -198,13 +196,21 @@ impl Shard {
         self.delayed.len()
     }
 
-    /// Plants a fault, so that a test can show that it would be found: `dirty`, `timer`, `settle` or `starve`.
+    /// Plants a fault, so that a test can show that it would be found.
     #[doc(hidden)]
     pub fn plant(&mut self, fault: &str) {
         match fault {
+            // An event that comes during a run asks for no further one.
             "dirty" => self.faults.ignore_dirty = true,
+            // What waits for a time is not put into the delay queue.
             "timer" => self.faults.forget_timer = true,
+            // Events count as done when their run begins.
             "settle" => self.faults.settle_early = true,
+            // A record settles what came before its answer, not before its issue.
+            "cover" => self.faults.cover_late = true,
+            // A success deletes the record although it covers newer events.
+            "erase" => self.faults.erase_newer = true,
+            // The first priority always goes first.
             "starve" => self.kinds.iter_mut().for_each(|kind| kind.starve = true),
             other => panic!("no fault is called {other:?}"),
         }
@@ -251,12 +257,12 @@ impl Shard {
         self.kinds[kind].push(&mut self.slab, slot);
     }
 
-    fn enter_delayed(&mut self, slot: Slot, due: Time) {
+    fn enter_delayed(&mut self, now: Time, slot: Slot, due: Time) {
         let entry = &mut self.slab[slot];
         entry.state = State::Delayed;
         entry.due = due;
         if !self.faults.forget_timer {
-            self.delayed.insert(&mut self.slab, slot);
+            self.delayed.insert(&mut self.slab, slot, now);
         }
     }
 
@@ -264,7 +270,6 @@ impl Shard {
         let entry = &mut self.slab[slot];
         entry.state = State::Parked;
         entry.parked = Some(reason);
-        self.parked.push_back(&mut self.slab, slot);
         self.levels.parked += 1;
         self.sit(slot, Seat::None);
     }
@@ -297,14 +302,12 @@ impl Shard {
                 self.kinds[kind].remove(&mut self.slab, slot);
             }
             State::Delayed => {
+                self.slab[slot].flags.clear(Flags::TOO_SOON);
                 if !self.faults.forget_timer {
                     self.delayed.remove(&mut self.slab, slot);
                 }
             }
-            State::Parked => {
-                self.parked.remove(&mut self.slab, slot);
-                self.levels.parked -= 1;
-            }
+            State::Parked => self.levels.parked -= 1,
             State::Idle => {
                 self.idle.remove(&mut self.slab, slot);
                 self.levels.idle -= 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number};
 use crate::id::{Causes, Receipt, SourceId};
-use crate::scheduler::command::{Command, Next, Outcome};
+use crate::scheduler::command::{ArrivalClass, Command, Next, Outcome};
 use crate::scheduler::settings::DELAY_MAX;
 use crate::scheduler::time::Time;
 
@@ -32,7 +32,7 @@ impl Shard {
             match outcome {
                 Outcome::Done(again) => self.done(now, slot, again, out),
                 Outcome::Failed(delay) => self.failed(now, slot, delay, causes, out),
-                Outcome::Terminal => self.given_up(now, slot, causes, out),
+                Outcome::Terminal => self.failed_for_good(now, slot, causes, out),
                 Outcome::Cancelled => self.cancelled(now, slot, causes, false, out),
             }
         };
@@ -49,18 +49,13 @@ impl Shard {
 
     fn done(&mut self, now: Time, slot: Slot, again: Option<Time>, out: &mut Vec<Command>) -> Next {
         self.marks.settle(&mut self.slab, slot, out);
-        let entry = &mut self.slab[slot];
-        let had_failed = std::mem::take(&mut entry.failures) > 0;
-        entry.parked = None;
-        entry.flags.clear(Flags::PROBE);
-        self.clear_overdue(slot);
-        let entry = &mut self.slab[slot];
-        if entry.flags.take(Flags::RETRY_KEPT) {
-            self.marks.take_retry(entry, slot);
+        self.start_anew(slot);
+        if !self.slab[slot].flags.has(Flags::HANGING) {
+            // What is still held back came during the run.
+            self.unhold(slot);
         }
-        let entry = &mut self.slab[slot];
-        if entry.flags.take(Flags::DIRTY) {
-            if !entry.flags.has(Flags::NEWER) {
+        if self.slab[slot].flags.take(Flags::DIRTY) {
+            if !self.slab[slot].flags.has(Flags::NEWER | Flags::WRITE_AGAIN) || self.faults.erase_newer {
                 self.erase(slot, out);
             }
             let priority = self.slab[slot].priority;
@@ -70,32 +65,30 @@ impl Shard {
         }
         match again {
             None => {
-                entry.flags.clear(Flags::HANGING);
+                self.slab[slot].flags.clear(Flags::HANGING);
                 self.erase(slot, out);
                 self.enter_idle(slot);
                 Next::Idle
             }
-            Some(time) => self.requeue(now, slot, time, had_failed, out),
+            Some(time) => self.requeue(now, slot, time, out),
         }
     }
 
     /// A time that the reconciler asked for (D9). Its place among the timers is no failure's.
-    fn requeue(&mut self, now: Time, slot: Slot, time: Time, had_failed: bool, out: &mut Vec<Command>) -> Next {
+    fn requeue(&mut self, now: Time, slot: Slot, time: Time, out: &mut Vec<Command>) -> Next {
         let entry = &mut self.slab[slot];
         entry.latest = Mark::NONE;
-        if entry.flags.has(Flags::SIDE) {
-            self.marks.set_causes(entry, slot, Causes::NONE);
-        }
-        let due = time.max(self.slab[slot].since.after(self.settings.min_requeue)).min(now.after(DELAY_MAX));
-        if self.slab[slot].seat != Seat::Timer {
+        self.marks.set_causes(entry, slot, Causes::NONE);
+        let due = time.max(entry.since.after(self.settings.min_requeue)).min(now.after(DELAY_MAX));
+        if entry.seat != Seat::Timer {
             if self.levels.timers < self.settings.timers_max.get() {
                 self.sit(slot, Seat::Timer);
             } else {
                 self.counters.timers_full += 1;
             }
         }
-        self.enter_delayed(slot, due);
-        self.record_requested(now, slot, had_failed, out);
+        self.enter_delayed(now, slot, due);
+        self.record_requested(now, slot, out);
         Next::At(due)
     }
 
@@ -111,23 +104,34 @@ impl Shard {
         if self.slab[slot].flags.has(Flags::PROBE) {
             return self.probe_failed(now, slot, causes);
         }
-        let entry = &mut self.slab[slot];
-        let kept = if entry.flags.take(Flags::RETRY_KEPT) { self.marks.take_retry(entry, slot) } else { None };
-        let due = match kept {
-            Some(due) if now < due => due,
-            _ => {
-                let entry = &mut self.slab[slot];
-                entry.failures = entry.failures.saturating_add(1);
-                let (failures, kind, run) = (entry.failures, entry.kind, u64::from(entry.run));
-                let retry = self.kind_settings(kind).retry;
-                if retry.is_spent(failures) {
-                    return self.give_up(now, slot, causes, out);
-                }
-                let usual = || retry.delay(failures, spread(run, slot));
-                now.after(delay.unwrap_or_else(usual).min(DELAY_MAX))
-            }
-        };
+        if let Some(due) = self.take_retry(slot).filter(|due| now < *due) {
+            return self.retry_at(now, slot, due, causes, out);
+        }
+        let failures = self.count_failure(slot);
+        let entry = &self.slab[slot];
+        let retry = &self.kind_settings(entry.kind).retry;
+        if entry.flags.has(Flags::OVERDUE) || retry.is_spent(failures) {
+            return self.give_up(now, slot, causes, out);
+        }
+        let usual = || retry.delay(failures, spread(u64::from(entry.run), slot));
+        let due = now.after(delay.unwrap_or_else(usual).min(DELAY_MAX));
         self.retry_at(now, slot, due, causes, out)
+    }
+
+    fn failed_for_good(&mut self, now: Time, slot: Slot, causes: &Causes, out: &mut Vec<Command>) -> Next {
+        self.marks.fail(&mut self.slab, slot, out);
+        if self.slab[slot].flags.has(Flags::PROBE) {
+            return self.probe_failed(now, slot, causes);
+        }
+        self.take_retry(slot);
+        self.count_failure(slot);
+        self.give_up(now, slot, causes, out)
+    }
+
+    fn count_failure(&mut self, slot: Slot) -> u32 {
+        let entry = &mut self.slab[slot];
+        entry.failures = entry.failures.saturating_add(1);
+        entry.failures
     }
 
     fn retry_at(&mut self, now: Time, slot: Slot, due: Time, causes: &Causes, out: &mut Vec<Command>) -> Next {
@@ -137,65 +141,44 @@ impl Shard {
         let due = due.max(self.slab[slot].since.after(self.settings.min_requeue));
         self.slab[slot].flags.set(Flags::RETRYING);
         self.seat_for_run(slot);
-        self.enter_delayed(slot, due);
-        let mut next = Next::At(due);
-        if self.slab[slot].flags.take(Flags::DIRTY) {
-            let priority = self.slab[slot].priority;
-            self.overtake(now, slot, priority);
-            next = match self.slab[slot].state {
-                State::Delayed => Next::At(self.slab[slot].due),
-                _ => Next::Again,
-            };
+        self.enter_delayed(now, slot, due);
+        if self.slab[slot].flags.take(Flags::DIRTY) && self.slab[slot].priority == Priority::Event {
+            self.overtake(now, slot, Priority::Event);
         }
-        if self.slab[slot].flags.has(Flags::RECORDED) {
+        if self.slab[slot].flags.has(Flags::ANY_RECORD) {
             self.write(slot, out);
         }
-        next
-    }
-
-    fn given_up(&mut self, now: Time, slot: Slot, causes: &Causes, out: &mut Vec<Command>) -> Next {
-        self.marks.fail(&mut self.slab, slot, out);
-        if self.slab[slot].flags.has(Flags::PROBE) {
-            return self.probe_failed(now, slot, causes);
+        match self.slab[slot].state {
+            State::Delayed => Next::At(self.slab[slot].due),
+            _ => Next::Again,
         }
-        let entry = &mut self.slab[slot];
-        entry.failures = entry.failures.saturating_add(1);
-        if entry.flags.take(Flags::RETRY_KEPT) {
-            self.marks.take_retry(entry, slot);
-        }
-        self.give_up(now, slot, causes, out)
     }
 
     /// A resync's one attempt at a parked id failed: it is parked again with its count and record as they were (D3).
     fn probe_failed(&mut self, now: Time, slot: Slot, causes: &Causes) -> Next {
-        self.keep_causes(slot, causes, None);
-        if self.slab[slot].flags.take(Flags::DIRTY) {
-            self.enter_pending(now, slot, Priority::Resync);
-            return Next::Again;
+        match self.asked_meanwhile(slot) {
+            Some(Priority::Resync) => {
+                self.keep_causes(slot, causes, None);
+                self.slab[slot].flags.clear(Flags::DIRTY);
+                self.enter_pending(now, slot, Priority::Resync);
+                Next::Again
+            }
+            Some(_) => self.go_on_anew(now, slot, causes),
+            None => {
+                self.keep_causes(slot, causes, None);
+                self.slab[slot].flags.clear(Flags::PROBE);
+                let reason = self.slab[slot].parked.unwrap_or(ParkReason::GivenUp);
+                self.enter_parked(slot, reason);
+                Next::Parked(reason)
+            }
         }
-        let entry = &mut self.slab[slot];
-        entry.flags.clear(Flags::PROBE);
-        let reason = entry.parked.unwrap_or(ParkReason::GivenUp);
-        self.enter_parked(slot, reason);
-        Next::Parked(reason)
     }
 
     /// No further attempt by itself (D3). Only what came during the run, or a full list of parked ids, leads on.
     fn give_up(&mut self, now: Time, slot: Slot, causes: &Causes, out: &mut Vec<Command>) -> Next {
-        if self.slab[slot].flags.has(Flags::DIRTY) {
-            self.keep_causes(slot, causes, None);
-            self.slab[slot].flags.clear(Flags::DIRTY);
-            let priority = self.slab[slot].priority;
-            self.start_anew(slot);
-            self.seat_for_run(slot);
-            self.slab[slot].flags.clear(Flags::RETRYING);
-            let earliest = self.slab[slot].since.after(self.settings.min_requeue);
-            if earliest > now {
-                self.enter_delayed(slot, earliest);
-                return Next::At(earliest);
-            }
-            self.enter_pending(now, slot, priority);
-            return Next::Again;
+        let meanwhile = self.asked_meanwhile(slot);
+        if meanwhile == Some(Priority::Event) {
+            return self.go_on_anew(now, slot, causes);
         }
         if !self.may_park(slot) {
             if !self.slab[slot].flags.has(Flags::OVERDUE) {
@@ -207,42 +190,75 @@ impl Shard {
         }
         self.counters.given_up += 1;
         self.park(slot, ParkReason::GivenUp, causes, out);
-        Next::Parked(ParkReason::GivenUp)
+        self.parked_but(now, slot, meanwhile)
     }
 
     fn cancelled(&mut self, now: Time, slot: Slot, causes: &Causes, park: bool, out: &mut Vec<Command>) -> Next {
         self.marks.fail(&mut self.slab, slot, out);
+        let entry = &mut self.slab[slot];
+        // What came before the cancel is parked with the id, what came after it is not.
+        let after = entry.flags.take(Flags::AFTER_CANCEL).then_some(entry.priority);
+        if park && after == Some(Priority::Event) {
+            return self.go_on_anew(now, slot, causes);
+        }
         if park && self.may_park(slot) {
             self.park(slot, ParkReason::Cancelled, causes, out);
-            return Next::Parked(ParkReason::Cancelled);
+            return self.parked_but(now, slot, after);
         }
         self.keep_causes(slot, causes, Some(Receipt::new(SourceId::CANCELLED, u64::from(self.slab[slot].run))));
-        let dirty = self.slab[slot].flags.take(Flags::DIRTY);
-        let priority = if dirty { self.slab[slot].priority } else { Priority::Event };
+        let entry = &mut self.slab[slot];
+        let priority = if entry.flags.take(Flags::DIRTY) { entry.priority } else { Priority::Event };
         self.seat_for_run(slot);
         self.enter_pending(now, slot, priority);
         Next::Again
     }
 
+    /// What came during the run, the most urgent of it.
+    fn asked_meanwhile(&self, slot: Slot) -> Option<Priority> {
+        let entry = &self.slab[slot];
+        entry.flags.has(Flags::DIRTY).then_some(entry.priority)
+    }
+
+    /// It would be parked, but an event came meanwhile: as if it had been parked and the event came then (D3).
+    fn go_on_anew(&mut self, now: Time, slot: Slot, causes: &Causes) -> Next {
+        self.keep_causes(slot, causes, None);
+        self.start_anew(slot);
+        self.slab[slot].flags.clear(Flags::DIRTY);
+        let priority = self.slab[slot].priority;
+        self.seat_for_run(slot);
+        let earliest = self.slab[slot].since.after(self.settings.min_requeue);
+        if earliest > now {
+            self.enter_delayed(now, slot, earliest);
+            self.slab[slot].flags.set(Flags::TOO_SOON);
+            return Next::At(earliest);
+        }
+        self.enter_pending(now, slot, priority);
+        Next::Again
+    }
+
+    /// It was parked, but a resync listed it meanwhile: it gets its one attempt (D3).
+    fn parked_but(&mut self, now: Time, slot: Slot, meanwhile: Option<Priority>) -> Next {
+        if meanwhile == Some(Priority::Resync) {
+            self.admit(now, slot, ArrivalClass::Resync, false);
+            return Next::Again;
+        }
+        Next::Parked(self.slab[slot].parked.unwrap_or(ParkReason::GivenUp))
+    }
+
     /// Parks an id and asks for what makes that durable; until then its events stay owed.
     pub(super) fn park(&mut self, slot: Slot, reason: ParkReason, causes: &Causes, out: &mut Vec<Command>) {
-        self.clear_overdue(slot);
         self.keep_causes(slot, causes, None);
+        self.forget_retry(slot);
         let flags = &mut self.slab[slot].flags;
-        for flag in [Flags::DIRTY, Flags::HANGING, Flags::PROBE] {
-            flags.clear(flag);
+        flags.clear(Flags::DIRTY | Flags::HANGING | Flags::PROBE);
+        if flags.take(Flags::OVERDUE) {
+            self.levels.overdue -= 1;
         }
         if reason == ParkReason::GivenUp {
-            flags.set(Flags::LETTER_OWED);
+            self.slab[slot].flags.set(Flags::LETTER_OWED);
         }
         self.enter_parked(slot, reason);
         self.write(slot, out);
-    }
-
-    pub(super) fn clear_overdue(&mut self, slot: Slot) {
-        if self.slab[slot].flags.take(Flags::OVERDUE) {
-            self.levels.overdue -= 1;
-        }
     }
 
     /// The causes of the run that ended go on, with those that came meanwhile and perhaps one more.
@@ -261,8 +277,8 @@ impl Shard {
     }
 }
 
-/// A number that looks drawn, from what is at hand: retries that failed together must not come back together, and the same history
-/// must give the same times.
+/// A number that looks drawn, from what is at hand: retries that failed together must not come back together, and the
+/// same history must give the same times.
 const fn spread(run: u64, slot: Slot) -> u64 {
     let mut x = run ^ ((slot.0 as u64) << 32) ^ 0x9e37_79b9_7f4a_7c15;
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number, low_half};
 use crate::id::{Causes, SourceId};
 use crate::scheduler::command::{Command, Record, RecordReason};
+use crate::scheduler::settings::DELAY_MAX;
 use crate::scheduler::time::Time;
 
 /// Ids whose hold is looked at in one turn, at most.
@@ -44,20 +45,20 @@ impl Shard {
         let entry = &mut self.slab[slot];
         entry.failures = record.failures;
         entry.flags.set(Flags::RECORDED);
+        let due = record.due.min(now.after(DELAY_MAX));
         match record.reason {
             RecordReason::Parked(reason) => self.enter_parked(slot, reason),
-            RecordReason::Requested if record.due > now => {
+            RecordReason::Requested if due > now => {
                 // What asked for the time is not known any more; that it was asked for says enough.
                 entry.latest = Mark::NONE;
                 self.sit(slot, Seat::Timer);
-                self.enter_delayed(slot, record.due);
+                self.enter_delayed(now, slot, due);
             }
-            RecordReason::Held if record.due > now => {
+            RecordReason::Held if due > now => {
+                entry.priority = Priority::Due;
+                entry.flags.set(if record.failures > 0 { Flags::RETRYING } else { Flags::TOO_SOON });
                 self.sit(slot, Seat::Admitted);
-                if record.failures > 0 {
-                    self.slab[slot].flags.set(Flags::RETRYING);
-                }
-                self.enter_delayed(slot, record.due);
+                self.enter_delayed(now, slot, due);
             }
             RecordReason::Requested | RecordReason::Held => {
                 self.sit(slot, Seat::Admitted);
@@ -77,6 +78,9 @@ impl Shard {
         }
         self.slab[slot].flags.clear(Flags::WRITING);
         self.slab[slot].flags.set(Flags::RECORDED);
+        if self.faults.cover_late {
+            self.marks.cover(&mut self.slab, slot, out);
+        }
         self.marks.covered(&mut self.slab, slot, out);
         if self.slab[slot].flags.take(Flags::WRITE_AGAIN) {
             self.write(slot, out);
@@ -84,13 +88,14 @@ impl Shard {
         self.hold(now, slot);
     }
 
-    /// Asks for a record of this id now, whatever it holds (X7). Gives the number of the write that will cover what has come so
-    /// far; `None` if nothing is owed.
+    /// Asks for a record of this id now, whatever it holds (X7). Any write of this place with the number that this
+    /// gives, or a later one, covers what has come so far, as does the success of a run that begins from now on.
+    /// `None`: nothing is owed, or no record can be kept.
     pub fn record_now(&mut self, id: &str, out: &mut Vec<Command>) -> Option<(Slot, u64)> {
         let slot = self.entry_of(id).filter(|slot| self.slab[*slot].state != State::Idle)?;
-        let after = self.writes + 1;
+        let next = self.writes + 1;
         self.write(slot, out);
-        Some((slot, after))
+        self.slab[slot].flags.has(Flags::WRITING).then_some((slot, next))
     }
 
     /// What to write for this id now.
@@ -100,8 +105,12 @@ impl Shard {
         let (due, reason) = match entry.state {
             State::Free | State::Idle => return None,
             State::Parked => (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp))),
-            State::Delayed if entry.latest.is_none() => (entry.due, RecordReason::Requested),
-            State::Delayed => (entry.due, RecordReason::Held),
+            // A resync's one attempt does not end the parking.
+            _ if entry.flags.has(Flags::PROBE) => {
+                (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp)))
+            }
+            State::Delayed if entry.flags.has(Flags::RETRYING | Flags::TOO_SOON) => (entry.due, RecordReason::Held),
+            State::Delayed => (entry.due, RecordReason::Requested),
             State::Pending | State::Running => (now, RecordReason::Held),
         };
         let causes = match entry.state {
@@ -119,7 +128,8 @@ impl Shard {
         })
     }
 
-    /// Nothing starts any more, and whatever is owed gets a record (D12): a drain. What still runs is recorded when it ends.
+    /// Nothing starts any more, and whatever is owed gets a record (D12): a drain. What still runs is recorded when it
+    /// ends.
     pub fn handle_drain(&mut self, out: &mut Vec<Command>) {
         self.draining = true;
         for slot in (0..self.slab.places()).map(Slot) {
@@ -133,8 +143,8 @@ impl Shard {
     pub(super) fn record_if_owed(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let entry = &self.slab[slot];
         let owed = matches!(entry.state, State::Pending | State::Delayed | State::Running);
-        let recorded = entry.flags.has(Flags::RECORDED) || entry.flags.has(Flags::WRITING);
-        let newer = !recorded || self.marks.holds(entry, slot);
+        let newer =
+            !entry.flags.has(Flags::ANY_RECORD) || entry.flags.has(Flags::OUTDATED) || self.marks.holds(entry, slot);
         if owed && newer && self.settings.durable {
             self.write(slot, out);
         }
@@ -162,6 +172,7 @@ impl Shard {
         self.levels.writing += 1;
         entry.write = low_half(self.writes);
         entry.flags.set(Flags::WRITING);
+        entry.flags.clear(Flags::OUTDATED | Flags::HANGING);
         if entry.state == State::Running && entry.flags.has(Flags::DIRTY) {
             entry.flags.set(Flags::NEWER);
         }
@@ -171,12 +182,12 @@ impl Shard {
         out.push(Command::Write { slot, write: self.writes, given_up });
     }
 
-    /// A run succeeded that began after all that the record covers: it goes. A write under way is overtaken by the delete.
+    /// A run succeeded that began after all that the record covers: it goes. A write under way is overtaken by the
+    /// delete.
     pub(super) fn erase(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let entry = &mut self.slab[slot];
-        let had = entry.flags.take(Flags::RECORDED) | entry.flags.take(Flags::WRITING);
-        entry.flags.clear(Flags::WRITE_AGAIN);
-        entry.flags.clear(Flags::NEWER);
+        let had = entry.flags.take(Flags::ANY_RECORD);
+        entry.flags.clear(Flags::WRITE_AGAIN | Flags::NEWER | Flags::OUTDATED);
         if had {
             self.levels.records -= 1;
             let id = entry.id.clone().unwrap_or_default();
@@ -184,19 +195,25 @@ impl Shard {
         }
     }
 
-    /// A requested time: one that is far away gets a record at once; one of many short ones when that has gone on for long.
-    pub(super) fn record_requested(&mut self, now: Time, slot: Slot, had_failed: bool, out: &mut Vec<Command>) {
-        let entry = &mut self.slab[slot];
+    /// The record, if there is one, says less than what is owed now.
+    pub(super) fn outdate(&mut self, slot: Slot) {
+        let flags = &mut self.slab[slot].flags;
+        if flags.has(Flags::ANY_RECORD) {
+            flags.set(Flags::OUTDATED);
+        }
+    }
+
+    /// A requested time: one that is far away gets a record at once; one of many short ones when that has gone on for
+    /// long, and then it is kept as it is while that goes on.
+    pub(super) fn record_requested(&mut self, now: Time, slot: Slot, out: &mut Vec<Command>) {
+        let entry = &self.slab[slot];
         let far = entry.due > now.after(self.settings.max_hold);
-        let recorded = entry.flags.has(Flags::RECORDED) || entry.flags.has(Flags::WRITING);
-        if far || recorded && had_failed {
+        if far || entry.flags.has(Flags::OUTDATED) {
             self.write(slot, out);
         }
-        let entry = &mut self.slab[slot];
-        if entry.flags.has(Flags::RECORDED) || entry.flags.has(Flags::WRITING) {
-            entry.flags.clear(Flags::HANGING);
-        } else {
-            entry.flags.set(Flags::HANGING);
+        let flags = &mut self.slab[slot].flags;
+        if !flags.has(Flags::ANY_RECORD) {
+            flags.set(Flags::HANGING);
         }
     }
 
@@ -214,7 +231,7 @@ impl Shard {
         }
     }
 
-    fn unhold(&mut self, slot: Slot) {
+    pub(super) fn unhold(&mut self, slot: Slot) {
         if self.slab[slot].flags.take(Flags::HOLDING) {
             self.holding.remove(&mut self.slab, slot);
         }
@@ -242,9 +259,6 @@ impl Shard {
             // Whether or not there is room for a record, it goes to the end of the list and is looked at again.
             self.unhold(slot);
             self.write(slot, out);
-            if self.slab[slot].flags.has(Flags::WRITING) {
-                self.slab[slot].flags.clear(Flags::HANGING);
-            }
             self.hold(now, slot);
         }
     }
@@ -257,8 +271,7 @@ impl Shard {
     pub(super) fn may_park(&self, slot: Slot) -> bool {
         let entry = &self.slab[slot];
         let max = self.settings.owed_records_max.get();
-        let recorded = entry.flags.has(Flags::RECORDED) || entry.flags.has(Flags::WRITING);
-        self.levels.parked < max && (recorded || self.levels.records < max)
+        self.levels.parked < max && (entry.flags.has(Flags::ANY_RECORD) || self.levels.records < max)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What people ask for: cancel and redrive (C1, C2, X1).
 
 use super::{Flags, ParkReason, Seat, Shard, Slot, State};
-use crate::id::SourceId;
+use crate::id::{Receipt, SourceId};
 use crate::scheduler::command::{CancelCause, Command};
 use crate::scheduler::entry::Priority;
 use crate::scheduler::time::Time;
@@ -28,20 +28,19 @@ impl Shard {
         match self.slab[slot].state {
             State::Free | State::Idle => CancelAnswer::Idle,
             State::Parked => CancelAnswer::AlreadyParked,
+            State::Running if !self.may_park(slot) => CancelAnswer::Full,
             State::Running => {
-                let run = self.full_run(slot);
-                let flags = &mut self.slab[slot].flags;
-                flags.set(Flags::PARK_ON_END);
-                if !flags.has(Flags::CANCELLING) {
-                    flags.set(Flags::CANCELLING);
-                    out.push(Command::Cancel { slot, run, reason: CancelCause::Asked });
-                }
+                let entry = &mut self.slab[slot];
+                entry.flags.set(Flags::PARK_ON_END);
+                // From here on only what comes after the cancel counts.
+                entry.flags.clear(Flags::AFTER_CANCEL);
+                entry.priority = Priority::Resync;
+                self.stop_run(slot, CancelCause::Asked, out);
                 CancelAnswer::Stopping
             }
             State::Pending | State::Delayed if !self.may_park(slot) => CancelAnswer::Full,
             State::Pending | State::Delayed => {
                 self.leave(slot);
-                self.forget_retry(slot);
                 let causes = self.marks.causes(&self.slab[slot], slot);
                 self.park(slot, ParkReason::Cancelled, &causes, out);
                 self.hold(now, slot);
@@ -57,8 +56,8 @@ impl Shard {
         true
     }
 
-    /// Releases the parked id that has been parked for longest of those for which `wanted` holds, looking at no more than
-    /// `look_max` of them from `after` on. Gives the place to go on from and the ids that were released.
+    /// Releases the parked ids for which `wanted` holds, looking at no more than `look_max` places from `after` on.
+    /// Gives the place to go on from and the ids that were released.
     pub fn handle_redrive_matching(
         &mut self,
         now: Time,
@@ -66,8 +65,7 @@ impl Shard {
         look_max: usize,
         mut wanted: impl FnMut(&str) -> bool,
     ) -> (Option<Slot>, Vec<std::sync::Arc<str>>) {
-        let first = after.map_or(0, |slot| slot.0 + 1);
-        let end = self.slab.places().min(first.saturating_add(u32::try_from(look_max).unwrap_or(u32::MAX)));
+        let (first, end) = self.places_from(after, look_max);
         let mut released = Vec::new();
         for slot in (first..end).map(Slot) {
             if self.slab[slot].state == State::Parked && wanted(self.slab[slot].name()) {
@@ -81,16 +79,11 @@ impl Shard {
     fn redrive(&mut self, now: Time, slot: Slot) {
         self.leave(slot);
         self.start_anew(slot);
-        self.set_cause(slot, SourceId::REDRIVE);
+        // What it was owed for goes on, and with it the key of its runs.
+        let redrive = Receipt::new(SourceId::REDRIVE, self.runs);
+        let entry = &mut self.slab[slot];
+        self.marks.add_cause(entry, slot, redrive);
         self.sit(slot, Seat::Admitted);
         self.enter_pending(now, slot, Priority::Event);
-    }
-
-    fn forget_retry(&mut self, slot: Slot) {
-        let entry = &mut self.slab[slot];
-        entry.flags.clear(Flags::RETRYING);
-        if entry.flags.take(Flags::RETRY_KEPT) {
-            self.marks.take_retry(entry, slot);
-        }
     }
 }

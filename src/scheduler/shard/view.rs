@@ -1,4 +1,5 @@
-//! What people ask to see: why an id runs, waits or does not (X4), and pages of what waits (D11). Nothing is kept for it.
+//! What people ask to see: why an id runs, waits or does not (X4), and pages of what waits (D11). Nothing is kept for
+//! it.
 
 use std::sync::Arc;
 
@@ -109,11 +110,11 @@ impl Shard {
                 let overdue = entry.flags.has(Flags::OVERDUE);
                 Why::Retry { due: entry.due, failures: entry.failures, overdue }
             }
-            State::Delayed if entry.latest.is_none() => Why::Requested { due: entry.due },
-            State::Delayed => Why::TooSoon { due: entry.due },
+            State::Delayed if entry.flags.has(Flags::TOO_SOON) => Why::TooSoon { due: entry.due },
+            State::Delayed => Why::Requested { due: entry.due },
             State::Parked => Why::Parked {
                 reason: entry.parked.unwrap_or(ParkReason::GivenUp),
-                recorded: entry.flags.has(Flags::RECORDED),
+                recorded: entry.flags.has(Flags::RECORDED) && !entry.flags.has(Flags::WRITING),
             },
         }
     }
@@ -171,8 +172,8 @@ impl Shard {
         })
     }
 
-    /// Entries that are owed something, in no particular but a stable order: at most `take_max` of them for which `wanted` holds,
-    /// looking at no more than `look_max` places from `after` on. Gives the place to go on from.
+    /// Entries that are owed something, in no particular but a stable order: at most `take_max` of them for which
+    /// `wanted` holds, looking at no more than `look_max` places from `after` on. Gives the place to go on from.
     #[must_use]
     pub fn page(
         &self,
@@ -181,11 +182,10 @@ impl Shard {
         take_max: usize,
         mut wanted: impl FnMut(State) -> bool,
     ) -> (Vec<EntryView>, Option<Slot>) {
-        let first = after.map_or(0, |slot| slot.0.saturating_add(1));
-        let end = self.slab.places().min(first.saturating_add(u32::try_from(look_max).unwrap_or(u32::MAX)));
+        let (first, end) = self.places_from(after, look_max);
         let mut found = Vec::new();
         for slot in (first..end).map(Slot) {
-            if found.len() == take_max {
+            if found.len() >= take_max.max(1) {
                 return (found, Some(Slot(slot.0 - 1)));
             }
             if wanted(self.slab[slot].state) {
@@ -193,6 +193,13 @@ impl Shard {
             }
         }
         (found, (end < self.slab.places()).then(|| Slot(end - 1)))
+    }
+
+    /// The places to look at, one at least if there is one.
+    pub(super) fn places_from(&self, after: Option<Slot>, look_max: usize) -> (u32, u32) {
+        let first = after.map_or(0, |slot| slot.0.saturating_add(1));
+        let look = u32::try_from(look_max.max(1)).unwrap_or(u32::MAX);
+        (first, self.slab.places().min(first.saturating_add(look)))
     }
 
     /// How many ids the shard knows, idle ones included.
