@@ -14,10 +14,10 @@ help: ## List these targets
 
 run: ## Build evenkeel and watch it keep a folder of small files true; needs no service
 	@.ci/system run
-	@cargo build --locked --bin evenkeel
+	@cargo build --locked --no-default-features --features cli --bin evenkeel
 	@test -e $(quickstart) || { mkdir -p target && cp -R examples/quickstart $(quickstart); }
 	@cat $(quickstart)/welcome.txt
-	@cargo run --quiet --locked --bin evenkeel -- run --config $(quickstart)/evenkeel.yaml
+	@cargo run --quiet --locked --no-default-features --features cli --bin evenkeel -- run --config $(quickstart)/evenkeel.yaml
 
 test: ## Run every test, against a real Kafka too, which it sets up
 	@.ci/test
