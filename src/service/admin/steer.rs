@@ -151,7 +151,7 @@ pub(super) async fn cancel(
 ) -> Result<Json<Answers<SteerAnswer>>, Problem> {
     let Ids { ids } = json(request, app.body_patience).await?;
     check_count(&ids)?;
-    tracing::info!(%peer, ids = ids.len(), first = first(&ids), "cancel was asked for");
+    tracing::info!(%peer, ids = ids.len(), first = &*first(&ids), "cancel was asked for");
     let answers = app.ask(app.backend.cancel(ids)).await?;
     Ok(Json(Answers { answers }))
 }
@@ -178,7 +178,7 @@ pub(super) async fn redrive(
     let select = match json(request, app.body_patience).await? {
         Redrive { ids: Some(ids), r#match: None } => {
             check_count(&ids)?;
-            tracing::info!(%peer, ids = ids.len(), first = first(&ids), "redrive was asked for");
+            tracing::info!(%peer, ids = ids.len(), first = &*first(&ids), "redrive was asked for");
             Select::Ids(ids)
         }
         Redrive { ids: None, r#match: Some(pattern) } if !pattern.is_empty() => {
