@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-/// The longest duration; a longer one is cut to it. A wish beyond a year is a slip, and every clock can add a year without overflow.
+/// The longest duration; a longer one is cut to it. A wish beyond a year is a slip, and every clock can add a year
+/// without overflow.
 pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How much of a bad text is repeated in a message, in characters: enough to find it, not enough to flood a log.
@@ -50,9 +51,9 @@ pub enum DurationError {
     Overflow(String),
 }
 
-/// Reads a duration: numbers with units, the larger unit first, decimals allowed: `250ms`, `1.5h`, `1h30m`. Fractions of a
-/// nanosecond are rounded up, so that a time is never early; more than [`DURATION_MAX`] is cut to it. Zero is a duration: whether
-/// it makes sense is the caller's to say.
+/// Reads a duration: numbers with units, the larger unit first, decimals allowed: `250ms`, `1.5h`, `1h30m`. Fractions
+/// of a nanosecond are rounded up, so that a time is never early; more than [`DURATION_MAX`] is cut to it. Zero is a
+/// duration: whether it makes sense is the caller's to say.
 ///
 /// # Errors
 /// The first thing that is wrong with the text.
@@ -180,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn i2_no_text_makes_it_panic_and_what_is_read_is_in_range(text in "\\PC{0,24}|[0-9.]{0,30}(ns|us|ms|s|m|h|d)?") {
+        fn i2_no_text_makes_it_panic_and_what_is_read_fits(text in "\\PC{0,24}|[0-9.]{0,30}(ns|us|ms|s|m|h|d)?") {
             if let Ok(duration) = parse_duration(&text) {
                 prop_assert!(duration <= DURATION_MAX);
             }

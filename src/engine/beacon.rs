@@ -14,6 +14,7 @@ pub(crate) struct Beacon {
     /// Bytes of the id whose run is polled now; 0 for none.
     len: AtomicU32,
     attempt: AtomicU32,
+    stuck: AtomicU32,
     words: [AtomicU64; WORDS],
 }
 
@@ -23,6 +24,7 @@ impl Default for Beacon {
             busy_since_ms: AtomicU64::new(0),
             len: AtomicU32::new(0),
             attempt: AtomicU32::new(0),
+            stuck: AtomicU32::new(0),
             words: [const { AtomicU64::new(0) }; WORDS],
         }
     }
@@ -32,8 +34,17 @@ impl Default for Beacon {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Busy {
     pub(crate) since_ms: u64,
-    /// The id whose run blocks the thread, and its attempt; `None` if it is the loop's own work.
-    pub(crate) id: Option<(String, u32)>,
+    /// The run that blocks the thread; `None` if it is the loop's own work.
+    pub(crate) run: Option<Blocking>,
+}
+
+/// A run that is polled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blocking {
+    pub(crate) id: String,
+    pub(crate) attempt: u32,
+    /// How often a run of it has blocked a thread until the process was ended.
+    pub(crate) stuck: u32,
 }
 
 impl Beacon {
@@ -48,7 +59,7 @@ impl Beacon {
     }
 
     /// A run of this id is polled.
-    pub(crate) fn enter(&self, id: &str, attempt: u32) {
+    pub(crate) fn enter(&self, id: &str, attempt: u32, stuck: u8) {
         let mut chunks = id.as_bytes().chunks_exact(8);
         let mut words = self.words.iter();
         for (chunk, word) in chunks.by_ref().zip(words.by_ref()) {
@@ -63,6 +74,7 @@ impl Beacon {
             word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
         self.attempt.store(attempt, Ordering::Relaxed);
+        self.stuck.store(u32::from(stuck), Ordering::Relaxed);
         // Ids are at most ID_BYTES_MAX long; the store releases the words before it.
         self.len.store(u32::try_from(id.len()).unwrap_or(0), Ordering::Release);
     }
@@ -72,7 +84,8 @@ impl Beacon {
         self.len.store(0, Ordering::Release);
     }
 
-    /// What the loop does now, unless it waits. Only meaningful once it has lasted: while the loop moves on, words may mix.
+    /// What the loop does now, unless it waits. Only meaningful once it has lasted: while the loop moves on, words
+    /// may mix.
     pub(crate) fn read(&self) -> Option<Busy> {
         let since_ms = self.busy_since_ms.load(Ordering::Relaxed);
         if since_ms == 0 {
@@ -80,9 +93,12 @@ impl Beacon {
         }
         let len = self.len.load(Ordering::Acquire) as usize;
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-        let id = (len > 0 && len <= ID_BYTES_MAX)
-            .then(|| (String::from_utf8_lossy(&bytes[..len]).into_owned(), self.attempt.load(Ordering::Relaxed)));
-        Some(Busy { since_ms, id })
+        let run = (len > 0 && len <= ID_BYTES_MAX).then(|| Blocking {
+            id: String::from_utf8_lossy(&bytes[..len]).into_owned(),
+            attempt: self.attempt.load(Ordering::Relaxed),
+            stuck: self.stuck.load(Ordering::Relaxed),
+        });
+        Some(Busy { since_ms, run })
     }
 }
 
@@ -95,12 +111,13 @@ mod tests {
         let beacon = Beacon::default();
         assert_eq!(beacon.read(), None);
         beacon.busy(7);
-        assert_eq!(beacon.read(), Some(Busy { since_ms: 7, id: None }));
+        assert_eq!(beacon.read(), Some(Busy { since_ms: 7, run: None }));
         for id in ["a", "12345678", "prod/Database/orders", &"x".repeat(512), "déjà"] {
-            beacon.enter(id, 3);
-            assert_eq!(beacon.read().unwrap().id, Some((id.to_owned(), 3)));
+            beacon.enter(id, 3, 1);
+            let blocking = Blocking { id: id.to_owned(), attempt: 3, stuck: 1 };
+            assert_eq!(beacon.read().unwrap().run, Some(blocking));
             beacon.leave();
-            assert_eq!(beacon.read().unwrap().id, None);
+            assert_eq!(beacon.read().unwrap().run, None);
         }
         beacon.idle();
         assert_eq!(beacon.read(), None);

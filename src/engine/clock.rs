@@ -36,7 +36,8 @@ impl Clock {
         self.origin.checked_add(since).unwrap_or_else(|| Instant::now() + far)
     }
 
-    /// The calendar time of a moment, by the calendar as it is now: after a jump of the wall clock, moments keep their distance.
+    /// The calendar time of a moment, by the calendar as it is now: after a jump of the wall clock, moments keep
+    /// their distance.
     pub(crate) fn wall(&self, time: Time) -> SystemTime {
         let now = self.now();
         let wall = SystemTime::now();

@@ -47,8 +47,8 @@ pub enum Select {
 }
 
 impl Handle {
-    /// Asks for a run of an id now, without waiting for an answer; the fast way. It is in memory only, and may be refused by a full
-    /// shard later on: then it waits its turn.
+    /// Asks for a run of an id now, without waiting for an answer; the fast way. It is in memory only, and may be
+    /// refused by a full shard later on: then it waits its turn.
     ///
     /// # Errors
     /// What stands in the way, as a [`TriggerResult`].
@@ -339,7 +339,7 @@ impl Handle {
     fn place(&self, id: &str) -> Result<Place, TriggerResult> {
         check(id).map_err(|error| TriggerResult::Refused { reason: error.to_string() })?;
         let place = self.shared.router.place(id).ok_or(TriggerResult::Dropped)?;
-        if self.shared.stop.intake.is_cancelled() {
+        if self.shared.stop.is_closed() {
             return Err(TriggerResult::Unavailable {
                 reason: "the engine is stopping; ask again when it is back".into(),
             });

@@ -1,4 +1,5 @@
-//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody reads.
+//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody
+//! reads.
 
 use tracing::{Level, debug, error, info, warn};
 
@@ -51,10 +52,6 @@ pub(crate) fn stuck_text(id: &str) -> String {
 
 pub(crate) fn stuck(shared: &Shared, shard: ShardId, id: &str) {
     error!(controller = &*shared.name, shard = shard.0, id, "a run blocks its thread and cannot be stopped");
-}
-
-pub(crate) fn fenced(shared: &Shared, shard: ShardId) {
-    warn!(controller = &*shared.name, shard = shard.0, "the term is over: an owed record was refused");
 }
 
 pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) {

@@ -1,4 +1,5 @@
-//! Spans (T2): one trace per item from its first event until it is done, through all its attempts, linked to the producers' spans.
+//! Spans (T2): one trace per item from its first event until it is done, through all its attempts, linked to the
+//! producers' spans.
 //!
 //! Nothing is made unless the engine was given a tracer.
 

@@ -2,8 +2,6 @@
 //!
 //! Help texts are compared with `cli/*.txt`; `UPDATE=1` rewrites those.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write as _};

@@ -3,8 +3,6 @@
 //! Each `config/bad/NAME.yaml` stands beside `NAME.out`, what is said about it; `UPDATE=1` rewrites those. All of them
 //! see the same small folder and environment, made by [`World`]. A first line `# with: NAME=value …` adds variables.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel::service::config::{self, Fault, GiveUp, IdFrom, List, Loaded, Sasl, StreamSource, Target, Variables};
+use evenkeel::{Limits, ReconcilerOptions, Sharding, Timing};
 use proptest::prelude::*;
 
 /// What every secret is set to: it must never be seen (B87).
@@ -184,7 +183,7 @@ fn the_three_first_configs_work_as_they_stand_in_the_docs() {
     let web = world.loaded("name: billing\nreconciler: {webhook: \"http://127.0.0.1:5000/reconcile\"}\n", &[]);
     let Target::Webhook(http) = &web.config.reconciler.target else { panic!("no webhook") };
     assert_eq!(http.url, "http://127.0.0.1:5000/reconcile");
-    assert_eq!(web.config.reconciler.concurrency, 64);
+    assert_eq!(web.config.reconciler.options.concurrency, 64);
     assert_eq!(web.warnings.len(), 1, "only a trigger can make events");
 
     let later = "name: billing\nreconciler: {webhook: \"http://127.0.0.1:5000/reconcile\"}\nkafka: {brokers: [\"kafka:9092\"]}\nstreams: {billing: {kafka: {topics: [billing]}}}\n";
@@ -196,17 +195,21 @@ fn the_three_first_configs_work_as_they_stand_in_the_docs() {
 fn defaults_are_those_of_the_rules() {
     let world = World::new();
     let config = world.loaded("name: a\nreconciler: {webhook: \"http://h/\"}\n", &[]).config;
-    let (r, t, l) = (&config.reconciler, &config.timing, &config.limits);
-    assert_eq!((config.shards, config.hash.name(), config.give_up), (1, "fnv1a", GiveUp::Keep));
-    assert_eq!((r.workers, r.concurrency, r.timeout), (8, 64, Some(Duration::from_secs(10))), "Q7, D10");
-    assert_eq!(r.cancel_grace, Duration::from_secs(10), "C4");
-    assert_eq!((r.retry.initial, r.retry.max_retries), (Duration::from_millis(250), Some(20)), "D2, D3");
-    assert_eq!((t.max_hold, t.min_requeue), (Duration::from_secs(60), Duration::from_millis(250)), "D12, D7");
-    assert_eq!((t.resolution, t.cascade_wait), (Duration::from_millis(10), Duration::from_secs(300)), "D5");
-    assert_eq!((l.admitted, l.timers, l.resources, l.owed_records), (1_000_000, 1_000_000, 1_000_000, 1_000_000), "D6");
+    // The library's defaults are the file's; Q7, D2, D3, D5, D6, D7, D10, D12 and C4 name them.
+    assert_eq!(
+        (config.sharding, config.limits, config.timing),
+        (Sharding::default(), Limits::default(), Timing::default())
+    );
+    assert_eq!(config.reconciler.options, ReconcilerOptions::default());
+    let (options, timing) = (config.reconciler.options, config.timing);
+    assert_eq!((options.concurrency, options.timeout), (64, Some(Duration::from_secs(10))));
+    assert_eq!((options.retry.initial, options.retry.max_retries), (Duration::from_millis(250), Some(20)));
+    assert_eq!((options.cancel_grace, timing.drain), (Duration::from_secs(10), Duration::from_secs(30)));
+    assert_eq!((timing.max_hold, timing.min_requeue), (Duration::from_secs(60), Duration::from_millis(250)));
+    assert_eq!((timing.resolution, config.limits.admitted), (Duration::from_millis(10), 1_000_000));
+    assert_eq!(config.give_up, GiveUp::Keep);
     assert_eq!(config.data_dir, Some(world.dir.path().join("evenkeel-data")));
     assert_eq!(config.admin.unwrap().listen.to_string(), "127.0.0.1:7070");
-    assert_eq!(config.drain_timeout, Duration::from_secs(30));
 }
 
 #[test]
@@ -215,7 +218,10 @@ fn words_switch_off() {
     let text = "name: a\ndata_dir: none\ngive_up: forget\nadmin: {listen: none}\nreconciler:\n  webhook: \"http://h/\"\n  \
                 timeout: none\n  retry: {max_retries: never}\n";
     let config = world.loaded(text, &[]).config;
-    assert_eq!((config.data_dir, config.reconciler.timeout, config.reconciler.retry.max_retries), (None, None, None));
+    assert_eq!(
+        (config.data_dir, config.reconciler.options.timeout, config.reconciler.options.retry.max_retries),
+        (None, None, None)
+    );
     assert!(config.admin.is_none());
 }
 
@@ -238,7 +244,7 @@ fn variables_expand_and_override() {
     ];
     let loaded = world.loaded(text, &variables);
     let config = loaded.config;
-    assert_eq!((config.name.as_str(), config.shards, config.hash.name()), ("dns", 12, "murmur2"));
+    assert_eq!((config.name.as_str(), config.sharding.shards, config.sharding.hash.name()), ("dns", 12, "murmur2"));
     let kafka = config.kafka.unwrap();
     assert_eq!(kafka.brokers, ["a:1", "b:2"]);
     assert_eq!(kafka.options["client.rack"].expose(), "eu-1a");
@@ -248,7 +254,7 @@ fn variables_expand_and_override() {
         (stream.topics.as_slice(), &stream.id),
         (["x".to_owned(), "y".to_owned()].as_slice(), &IdFrom::Value { pointer: "/id".into() })
     );
-    assert_eq!(config.reconciler.retry.jitter.to_bits(), 0.0_f64.to_bits());
+    assert_eq!(config.reconciler.options.retry.jitter.to_bits(), 0.0_f64.to_bits());
     let Some(Sasl::Password { password, .. }) = &kafka.sasl else { panic!("no password") };
     assert_eq!(password.expose(), "${NAME}", "an overriding value is taken as it is");
 }

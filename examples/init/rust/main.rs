@@ -5,11 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel::engine::Engine;
 use evenkeel::local::Resync;
-use evenkeel::{Action, Failure, Reconciler, Run};
+use evenkeel::{Action, Engine, Failure, Reconciler, Run};
 use tokio::fs;
-use tokio_util::sync::CancellationToken;
 
 struct Files;
 
@@ -44,7 +42,7 @@ impl Reconciler for Files {
 }
 
 /// All ids: what is wanted, and what is left of what once was.
-async fn list() -> io::Result<BTreeSet<String>> {
+async fn list() -> io::Result<Vec<String>> {
     let mut ids = BTreeSet::new();
     for folder in ["wanted", "actual"] {
         fs::create_dir_all(folder).await?;
@@ -53,7 +51,7 @@ async fn list() -> io::Result<BTreeSet<String>> {
             ids.extend(file.file_name().into_string().ok());
         }
     }
-    Ok(ids)
+    Ok(ids.into_iter().collect())
 }
 
 #[tokio::main]
@@ -62,12 +60,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .reconciler(Files)
         .stream("all", Resync::every(Duration::from_secs(5)).list_fn(list))
         .build()?;
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
+    // The engine stops in order when this resolves: no new events, and what runs may finish.
+    let shutdown = async {
         let _ = tokio::signal::ctrl_c().await;
-        stop.cancel();
-    });
+    };
     engine.run(shutdown).await?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never stops the loop.
+//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never
+//! stops the loop.
 
 use std::sync::Arc;
 
@@ -56,7 +57,9 @@ impl ShardLoop {
             Message::RedriveMatching { pattern, reply } => {
                 let _ = reply.send(self.redrive_matching(now, &pattern));
             }
-            Message::Ended(..) | Message::Recorded(_) => unreachable!("handled before questions are"),
+            Message::Ended(..) | Message::Recorded(_) | Message::StoreFailed(_) => {
+                unreachable!("handled before questions are")
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4, D10).
+//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4,
+//! D10).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -119,28 +120,24 @@ impl ShardLoop {
     fn begin_run(&mut self, start: Start, now: Time) -> Time {
         let kind = usize::from(start.kind);
         self.durations[kind].wait.record(now.since(start.since).as_secs_f64());
+        let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
         let run = self.new_run(&start, now);
-        let shared = Arc::clone(&self.shared);
-        let beacon = &shared.door(self.id).beacon;
         let mut future = self.runs.future.take().unwrap_or_else(empty);
-        beacon.enter(&start.id, start.attempt);
-        shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
+        let beacon = &self.shared.door(self.id).beacon;
+        beacon.enter(&start.id, start.attempt, stuck);
+        self.shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
         let polled = catch_unwind(AssertUnwindSafe(|| poll_once(future.get_pin())));
         beacon.leave();
         let end = self.now();
         match polled {
-            Ok(Poll::Pending) => {
-                self.give_task(start, run, future, now);
-            }
+            Ok(Poll::Pending) => self.give_task(start, run, future, now),
             Ok(Poll::Ready(result)) => {
                 // A future that has ended holds nothing any more, so the run is free.
                 self.runs.kept = Some(run);
                 self.runs.future = Some(future);
-                self.run_ended(start, Ended::Returned(result), None, now, end);
+                self.run_ended(&start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => {
-                self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end);
-            }
+            Err(panic) => self.run_ended(&start, Ended::Panicked(panic_text(&*panic)), None, now, end),
         }
         end
     }
@@ -202,7 +199,8 @@ impl ShardLoop {
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let task = tokio::spawn(async move {
-            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really ended.
+            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really
+            // ended.
             let mut last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
             let polled =
                 std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.poll(context))) {
@@ -234,11 +232,11 @@ impl ShardLoop {
         if active.cut {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
         }
-        self.run_ended(active.start, ended, active.reason, active.began, now);
+        self.run_ended(&active.start, ended, active.reason, active.began, now);
     }
 
     /// Every run ends here.
-    fn run_ended(&mut self, start: Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
+    fn run_ended(&mut self, start: &Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
         let timeout = self.shared.kinds[usize::from(start.kind)].options.timeout;
         let verdict = Verdict::of(ended, reason, timeout, |requeue| self.requeue_time(requeue, now));
         let error = match verdict.outcome {
@@ -262,10 +260,10 @@ impl ShardLoop {
             let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
             durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
         }
-        let entry = self.journal_entry(&start, shown, verdict.message, began, now, next);
-        self.end_span(&start, &entry, next);
+        let entry = self.journal_entry(start, shown, verdict.message, began, now, next);
+        self.end_span(start, &entry, next);
         log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
-        self.tell_waiting(&start, &entry, next);
+        self.tell_waiting(start, &entry, next);
         self.journal.push(entry);
         if next == Next::Idle {
             self.notes.forget(start.slot);

@@ -59,7 +59,10 @@ fn summary(loaded: &Loaded) -> String {
             config.streams.iter().map(|s| format!("{} ({})", s.name, source(&s.source))).collect::<Vec<_>>().join(", ")
         }
     };
-    let shards = if config.shards == 1 { "1 shard".to_owned() } else { format!("{} shards", config.shards) };
+    let shards = match config.sharding.shards {
+        1 => "1 shard".to_owned(),
+        n => format!("{n} shards"),
+    };
     format!("{} is good: {}, {target}, {shards}, {streams}", loaded.file, config.name)
 }
 

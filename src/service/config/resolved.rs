@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::secret::Secret;
-use crate::id::Partitioner;
+use crate::engine::{Limits, ReconcilerOptions, Sharding, Timing};
 
 /// Everything that one process needs to know.
 #[derive(Debug, Clone)]
@@ -21,10 +21,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Names the consumer group and the service in telemetry.
     pub name: String,
-    /// The number of shards, one for the whole cluster.
-    pub shards: u16,
-    /// The hash that places ids: the producers' partitioner.
-    pub hash: Partitioner,
+    /// How ids are spread, one way for the whole cluster.
+    pub sharding: Sharding,
     /// What is called for an id, and how.
     pub reconciler: Reconciler,
     /// The event streams, in the order of the file.
@@ -35,9 +33,7 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// What becomes of an id that is given up (D3).
     pub give_up: GiveUp,
-    /// How long a graceful stop may take.
-    pub drain_timeout: Duration,
-    /// How long things wait.
+    /// How long things may take.
     pub timing: Timing,
     /// The Kafka cluster; there whenever a stream reads from it.
     pub kafka: Option<Kafka>,
@@ -53,16 +49,8 @@ pub struct Config {
 pub struct Reconciler {
     /// What is called.
     pub target: Target,
-    /// Lanes in each shard (Q2).
-    pub workers: u16,
-    /// Runs in flight in this process (Q7).
-    pub concurrency: u32,
-    /// How long a run may take; `None`: as long as it likes.
-    pub timeout: Option<Duration>,
-    /// How long a cancelled run may take to end before it is cut off (C4).
-    pub cancel_grace: Duration,
-    /// What follows a failure.
-    pub retry: Retry,
+    /// How it is run.
+    pub options: ReconcilerOptions,
 }
 
 /// What a reconciler is.
@@ -97,22 +85,6 @@ pub struct Exec {
     pub argv: Vec<String>,
     /// The variables that it gets besides the usual ones.
     pub env: Vec<String>,
-}
-
-/// What follows a failure (D2, D3).
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Retry {
-    /// The delay after the first failure.
-    pub initial: Duration,
-    /// By how much each further delay is longer.
-    pub factor: f64,
-    /// The longest delay.
-    pub max_delay: Duration,
-    /// By which share a delay may differ, from 0 to 1.
-    pub jitter: f64,
-    /// After how many retries the id is given up; `None`: never.
-    pub max_retries: Option<u32>,
 }
 
 /// An event stream.
@@ -178,7 +150,7 @@ pub enum IdFrom {
 pub struct Resync {
     /// How often.
     pub every: Duration,
-    /// By which share the interval may differ, from 0 to 1.
+    /// By which share the interval may differ, from 0 to 0.5.
     pub jitter: f64,
     /// What gives the list.
     pub list: List,
@@ -195,20 +167,6 @@ pub enum List {
     Exec(Exec),
 }
 
-/// The bounds of each shard (D6, D12).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Ids that are owed a run.
-    pub admitted: u64,
-    /// Ids that only hold a requested time.
-    pub timers: u64,
-    /// Resources.
-    pub resources: u64,
-    /// Owed records.
-    pub owed_records: u64,
-}
-
 /// What becomes of an id that is given up, where nothing else keeps it (D3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
@@ -216,20 +174,6 @@ pub enum GiveUp {
     Keep,
     /// It is counted, logged and forgotten.
     Forget,
-}
-
-/// How long things wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Timing {
-    /// How long an id may hold back an offset before an owed record takes over (D12).
-    pub max_hold: Duration,
-    /// The least time between two starts of one id (D7).
-    pub min_requeue: Duration,
-    /// How long a resource waits for busy descendants.
-    pub cascade_wait: Duration,
-    /// To what due times are rounded up (D5).
-    pub resolution: Duration,
 }
 
 /// A Kafka cluster.

@@ -88,7 +88,7 @@ pub(in super::super) static ENV: Key<Items<Text>> = Key {
 
 pub(in super::super) static WORKERS: Key<Number> = Key {
     name: "workers",
-    form: Number { min: 1, max: WORKERS_MAX as u64 },
+    form: Number { min: 1, max: WORKERS_MAX as u32 },
     default: Default::Is("8"),
     about: "Lanes in each shard; an id has always the same",
     reason: "more spread a burst over more lanes, at some bytes each; runs in flight are bounded by concurrency",
@@ -151,7 +151,7 @@ pub(in super::super) static JITTER: Key<Percent> = Key {
     name: "jitter",
     form: Percent { max: 100.0 },
     default: Default::Is("20%"),
-    about: "By which share a delay may be longer or shorter",
+    about: "By which share a delay may be shorter, at random",
     reason: "spreads the retries of ids that failed together",
 };
 pub(in super::super) static MAX_RETRIES: Key<OrWord<Number>> = Key {

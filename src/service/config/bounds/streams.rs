@@ -89,7 +89,7 @@ pub(in super::super) static EVERY: Key<Span> = Key {
 };
 pub(in super::super) static JITTER: Key<Percent> = Key {
     name: "jitter",
-    form: Percent { max: 100.0 },
+    form: Percent { max: 50.0 },
     default: Default::Is("10%"),
     about: "By which share the interval may be longer or shorter",
     reason: "keeps the lists of many processes apart",

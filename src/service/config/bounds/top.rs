@@ -40,7 +40,7 @@ pub(in super::super) static NAME: Key<Text> = Key {
 
 pub(in super::super) static SHARDS: Key<Number> = Key {
     name: "shards",
-    form: Number { min: 1, max: SHARDS_MAX as u64 },
+    form: Number { min: 1, max: SHARDS_MAX as u32 },
     default: Default::Is("1"),
     about: "Into how many parts the ids are divided, one number for the whole cluster",
     reason: "each shard has one leader and costs a task; the partition count of every topic must be a multiple of it",
@@ -94,7 +94,7 @@ static LIMITS_SECTION: Section = Section {
 
 const fn limit(name: &'static str, about: &'static str, reason: &'static str) -> Key<Number> {
     /// A hundred million entries are some tens of gigabytes.
-    const MAX: u64 = 100_000_000;
+    const MAX: u32 = 100_000_000;
     Key { name, form: Number { min: 1, max: MAX }, default: Default::Is("1000000"), about, reason }
 }
 

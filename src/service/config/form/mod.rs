@@ -292,7 +292,7 @@ mod tests {
     fn words_switch_off_and_nothing_else_does() {
         let form = OrWord { word: "none", form: Number { min: 1, max: 9 } };
         assert_eq!(form.parse(&written("none")), Ok(None));
-        assert_eq!(form.parse(&written("3")), Ok(Some(3)));
+        assert_eq!(form.parse(&written("3")).map(|n| n.map(u32::from)), Ok(Some(3)));
         assert_eq!(form.parse(&written("0")), Err("is too small".into()));
         assert_eq!(form.allowed(), "1 to 9, or none");
     }

@@ -1,5 +1,6 @@
 //! Numbers, durations and shares. Zero is never "off", and never "the default" (I2).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Form, Wrong};
@@ -8,16 +9,16 @@ use crate::service::config::tree::Scalar;
 
 const IN_QUOTES: &str = "is a text, since it stands in quotes";
 
-/// A whole number.
+/// A whole number, never 0.
 pub(in crate::service::config) struct Number {
-    pub min: u64,
-    pub max: u64,
+    pub min: u32,
+    pub max: u32,
 }
 
 impl Form for Number {
-    type Value = u64;
+    type Value = NonZeroU32;
 
-    fn parse(&self, scalar: &Scalar) -> Result<u64, Wrong> {
+    fn parse(&self, scalar: &Scalar) -> Result<NonZeroU32, Wrong> {
         let digits = scalar.text.strip_prefix('-').unwrap_or(&scalar.text);
         if scalar.quoted {
             return Err(IN_QUOTES.into());
@@ -28,9 +29,9 @@ impl Form for Number {
         if digits.len() < scalar.text.len() {
             return Err("is negative".into());
         }
-        match digits.parse() {
+        match digits.parse::<u32>() {
             Ok(n) if n < self.min => Err("is too small".into()),
-            Ok(n) if n <= self.max => Ok(n),
+            Ok(n) if n <= self.max => NonZeroU32::new(n).ok_or_else(|| "is too small".into()),
             _ => Err("is too large".into()),
         }
     }
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn i2_numbers_are_exact_and_bounded() {
         let form = Number { min: 1, max: 4096 };
-        assert_eq!(form.parse(&written("4096")), Ok(4096));
+        assert_eq!(form.parse(&written("4096")).map(u32::from), Ok(4096));
         for (text, says) in [
             ("0", "is too small"),
             ("4097", "is too large"),
@@ -172,7 +173,7 @@ mod tests {
             ("many", "is not a whole number"),
             ("", "is not a whole number"),
         ] {
-            assert_eq!(form.parse(&written(text)), Err(says.into()), "{text}");
+            assert_eq!(form.parse(&written(text)).map(u32::from), Err(says.into()), "{text}");
         }
         let quoted = Scalar { quoted: true, ..written("12") };
         assert_eq!(form.parse(&quoted), Err("is a text, since it stands in quotes".into()));

@@ -16,8 +16,9 @@ use super::block::Block;
 use super::bounds::top as keys;
 use super::context::{Context, Finished, Read};
 use super::fault::Fault;
-use super::resolved::{Admin, Config, Limits, Telemetry, Timing};
+use super::resolved::{Admin, Config, Telemetry};
 use super::tree::Node;
+use crate::engine::{Limits, Sharding, Timing};
 
 /// Resolves a tree: a config and what else was found, or everything that is wrong.
 pub(super) fn resolve(root: &Node, file: PathBuf, cx: Context<'_>) -> Result<(Config, Finished), Vec<Fault>> {
@@ -57,15 +58,13 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
         file,
         dir: cx.dir.clone(),
         name: name?,
-        shards: u16::try_from(shards?).unwrap_or(u16::MAX),
-        hash: hash?,
+        sharding: Sharding { shards: shards?.get(), hash: hash? },
         reconciler: reconciler?,
         streams: streams?,
         limits: limits?,
         data_dir: data_dir?,
         give_up: give_up?,
-        drain_timeout: drain_timeout?,
-        timing: timing?,
+        timing: Timing { drain: drain_timeout?, ..timing? },
         kafka: kafka?,
         admin: admin?,
         telemetry: telemetry?,
@@ -75,19 +74,24 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
 fn limits(block: Block<'_>) -> Read<Limits> {
     let admitted = block.get(&keys::ADMITTED);
     let timers = block.get(&keys::TIMERS);
+    // Checked already, used once there are resources.
     let resources = block.get(&keys::RESOURCES);
     let owed_records = block.get(&keys::OWED_RECORDS);
     block.close();
-    Ok(Limits { admitted: admitted?, timers: timers?, resources: resources?, owed_records: owed_records? })
+    resources?;
+    Ok(Limits { admitted: admitted?.get(), timers: timers?.get(), owed_records: owed_records?.get() })
 }
 
 fn timing(block: Block<'_>) -> Read<Timing> {
     let max_hold = block.get(&keys::MAX_HOLD);
     let min_requeue = block.get(&keys::MIN_REQUEUE);
+    // Checked already, used once there are resources.
     let cascade_wait = block.get(&keys::CASCADE_WAIT);
     let resolution = block.get(&keys::RESOLUTION);
     block.close();
-    Ok(Timing { max_hold: max_hold?, min_requeue: min_requeue?, cascade_wait: cascade_wait?, resolution: resolution? })
+    cascade_wait?;
+    let (max_hold, min_requeue, resolution) = (max_hold?, min_requeue?, resolution?);
+    Ok(Timing { max_hold, min_requeue, resolution, ..Timing::default() })
 }
 
 fn admin(block: Block<'_>) -> Read<Option<Admin>> {

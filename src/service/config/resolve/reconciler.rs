@@ -1,14 +1,17 @@
 //! `reconciler`, and the webhooks and commands that lists use too.
 
+use std::num::NonZeroU32;
+
 use super::super::block::Block;
 use super::super::bounds::reconciler as keys;
 use super::super::context::Read;
 use super::super::expand::join;
 use super::super::form;
 use super::super::key::Key;
-use super::super::resolved::{Exec, Http, Reconciler, Retry, Target};
+use super::super::resolved::{Exec, Http, Reconciler, Target};
 use super::super::tree::Value;
 use super::files;
+use crate::engine::ReconcilerOptions;
 
 /// Runs in flight where nothing is said: requests mostly wait.
 const CONCURRENCY_WEBHOOK: u32 = 64;
@@ -20,7 +23,8 @@ pub(super) fn reconciler(block: Block<'_>) -> Read<Reconciler> {
     let concurrency = block.maybe(&keys::CONCURRENCY);
     let timeout = block.get(&keys::TIMEOUT);
     let cancel_grace = block.get(&keys::CANCEL_GRACE);
-    let retry = block.block(&keys::RETRY).and_then(retry);
+    let mut options = ReconcilerOptions::default();
+    let retry = block.block(&keys::RETRY).and_then(|block| retry(block, &mut options));
     let target = match (webhook, exec) {
         (Ok(Some(webhook)), Ok(None)) => Ok(Target::Webhook(webhook)),
         (Ok(None), Ok(Some(exec))) => Ok(Target::Exec(exec)),
@@ -33,14 +37,12 @@ pub(super) fn reconciler(block: Block<'_>) -> Read<Reconciler> {
     block.close();
     let target = target?;
     let default = if matches!(target, Target::Exec(_)) { cpus() } else { CONCURRENCY_WEBHOOK };
-    Ok(Reconciler {
-        workers: u16::try_from(workers?).unwrap_or(u16::MAX),
-        concurrency: concurrency?.map_or(default, |n| u32::try_from(n).unwrap_or(u32::MAX)),
-        timeout: timeout?,
-        cancel_grace: cancel_grace?,
-        retry: retry?,
-        target,
-    })
+    retry?;
+    options.workers = u16::try_from(workers?.get()).unwrap_or(u16::MAX);
+    options.concurrency = concurrency?.map_or(default, NonZeroU32::get);
+    options.timeout = timeout?;
+    options.cancel_grace = cancel_grace?;
+    Ok(Reconciler { target, options })
 }
 
 /// The CPUs that this process may use: more commands at once would only wait for each other.
@@ -48,20 +50,17 @@ fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
-fn retry(block: Block<'_>) -> Read<Retry> {
+fn retry(block: Block<'_>, options: &mut ReconcilerOptions) -> Read<()> {
     let initial = block.get(&keys::INITIAL);
     let factor = block.get(&keys::FACTOR);
     let max_delay = block.get(&keys::MAX_DELAY);
     let jitter = block.get(&keys::JITTER);
     let max_retries = block.get(&keys::MAX_RETRIES);
     block.close();
-    Ok(Retry {
-        initial: initial?,
-        factor: factor?,
-        max_delay: max_delay?,
-        jitter: jitter?,
-        max_retries: max_retries?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
-    })
+    let retry = &mut options.retry;
+    (retry.initial, retry.factor, retry.max_delay, retry.jitter) = (initial?, factor?, max_delay?, jitter?);
+    retry.max_retries = max_retries?.map(NonZeroU32::get);
+    Ok(())
 }
 
 fn webhook(block: &Block<'_>) -> Read<Option<Http>> {

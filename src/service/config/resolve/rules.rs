@@ -18,7 +18,7 @@ pub(super) fn check(cx: &Context<'_>, config: &Config) {
 }
 
 fn durations(cx: &Context<'_>, config: &Config) {
-    let (retry, timing) = (&config.reconciler.retry, &config.timing);
+    let (retry, timing) = (&config.reconciler.options.retry, &config.timing);
     for (short, short_path, long, long_path, why) in [
         (
             retry.initial,
@@ -35,9 +35,9 @@ fn durations(cx: &Context<'_>, config: &Config) {
             "times are rounded up to the resolution",
         ),
         (
-            config.reconciler.cancel_grace,
+            config.reconciler.options.cancel_grace,
             "reconciler.cancel_grace",
-            config.drain_timeout,
+            config.timing.drain,
             "drain_timeout",
             "a run that is cancelled at the stop has that long to end",
         ),
