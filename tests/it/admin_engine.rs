@@ -179,7 +179,9 @@ fn a_drain_ends_the_engine_and_the_server_still_tells() {
     eventually("it runs", || world.state("stays-a") == "running");
     assert_eq!(world.post("/v1/drain", &json!({})).status, 202);
     eventually("it says so", || world.get("/v1/status").json()["state"] == "draining");
-    let late = world.post("/v1/trigger", &json!({"ids": ["b"]}));
+    let late = || world.post("/v1/trigger", &json!({"ids": ["b"]}));
+    eventually("nothing is taken any more", || late().status == 503);
+    let late = late();
     late.is_problem(503, "unavailable", "");
     assert_eq!(late.header("retry-after"), Some("1"));
     world.runtime.block_on(world.engine).unwrap().unwrap();
