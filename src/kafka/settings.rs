@@ -127,6 +127,9 @@ pub struct StreamSettings {
     pub resync: Arc<Notify>,
     /// How often what is done.
     pub timing: Timing,
+    /// A planted fault, for the tests that must catch it: an event counts as done when it is handed over.
+    #[doc(hidden)]
+    pub fault_done_at_delivery: bool,
 }
 
 impl fmt::Debug for StreamSettings {
@@ -157,6 +160,7 @@ impl StreamSettings {
             shards: shards.max(1),
             resync: Arc::default(),
             timing: Timing::default(),
+            fault_done_at_delivery: false,
         }
     }
 }

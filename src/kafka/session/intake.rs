@@ -80,6 +80,7 @@ impl Session {
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return Ok(()) };
         let event = Event { id, receipt: Receipt::new(part.source, offset), trace };
         match self.events.offer(&event) {
+            Offer::Sent(Sent::Taken) if self.settings.fault_done_at_delivery => part.assignment.settle(offset),
             Offer::Sent(Sent::Taken) => {}
             Offer::Sent(Sent::Dropped) => part.assignment.settle(offset),
             Offer::Sent(Sent::Foreign(shard)) => {
