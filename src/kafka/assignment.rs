@@ -1,8 +1,8 @@
 //! One assignment of one partition: its ledger, and who hears that events are done.
 //!
-//! Every assignment opens a source of its own, so answers that come after it ended settle nothing (B49). Shared between the
-//! consumer's thread, the shards' loops and the metrics; the lock is held for a few instructions. Tested by the ledger's tests
-//! and by the live tests.
+//! Every assignment opens a source of its own, so answers that come after it ended settle nothing (B49). Shared between
+//! the consumer's thread, the shards' loops and the metrics; the lock is held for a few instructions. Tested by the
+//! ledger's tests and by the live tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

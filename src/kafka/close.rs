@@ -1,13 +1,13 @@
 //! Letting go of a client: on a thread of its own, with a bound (B56).
 //!
-//! Closing a client of librdkafka waits for brokers, and may do so for long when they are gone. Must never happen on a thread of
-//! the async runtime, nor hold up a stop. Tested below and against a dead broker.
+//! Closing a client of librdkafka waits for brokers, and may do so for long when they are gone. Must never happen on a
+//! thread of the async runtime, nor hold up a stop. Tested below and against a dead broker.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Drops a value on a thread of its own; `false` if that was not over within the bound. The thread then goes on alone, and ends
-/// with the process at the latest.
+/// Drops a value on a thread of its own; `false` if that was not over within the bound. The thread then goes on alone,
+/// and ends with the process at the latest.
 pub(super) fn drop_within<T: Send + 'static>(what: &'static str, value: T, bound: Duration) -> bool {
     let (done, wait) = mpsc::sync_channel(1);
     let spawned = std::thread::Builder::new().name(format!("close {what}")).spawn(move || {

@@ -101,8 +101,8 @@ impl KafkaCommitter {
         self.meeting.commit(bound).await
     }
 
-    /// Commits a last time and lets go of the client. Returns within the bound, whatever the brokers do; a client that does not
-    /// close is left behind and ends with the process.
+    /// Commits a last time and lets go of the client. Returns within the bound, whatever the brokers do; a client that
+    /// does not close is left behind and ends with the process.
     ///
     /// # Errors
     /// The last commit did not succeed.

@@ -1,8 +1,8 @@
 //! From settings to librdkafka's clients.
 //!
-//! Must never log or return a client's configuration, which holds passwords. Every option that carries a promise (manual
-//! commits, `auto.offset.reset=error`, idempotence) is set after the user's own, so none can undo it. Tested below and, for
-//! logins and certificates, against a real broker.
+//! Must never log or return a client's configuration, which holds passwords. Every option that carries a promise
+//! (manual commits, `auto.offset.reset=error`, idempotence) is set after the user's own, so none can undo it. Tested
+//! below and, for logins and certificates, against a real broker.
 
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -12,12 +12,13 @@ use rdkafka::error::KafkaError;
 use super::context::Context;
 use super::settings::{self, Connection, Sasl, SettingsError, StreamSettings, Token};
 
-/// The most bytes that wait in a consumer for all its partitions together (B55). librdkafka counts them over the one queue that
-/// all partitions share, and may overshoot by what one fetch brings.
+/// The most bytes that wait in a consumer for all its partitions together (B55). librdkafka counts them over the one
+/// queue that all partitions share, and may overshoot by what one fetch brings.
 pub const PREFETCH_BYTES: u32 = 16 << 20;
 /// The most bytes that one fetch brings for all partitions of a broker together.
 const FETCH_BYTES: u32 = 8 << 20;
-/// The most bytes of one partition in a fetch while few are read; with more partitions each gets its share of the prefetch.
+/// The most bytes of one partition in a fetch while few are read; with more partitions each gets its share of the
+/// prefetch.
 const PARTITION_BYTES_MAX: u32 = 1 << 20;
 /// The least that a partition gets, so that a batch of usual size still comes in one fetch.
 const PARTITION_BYTES_MIN: u32 = 64 << 10;
@@ -33,7 +34,8 @@ const METADATA_MS: u32 = 30_000;
 const SEND_TIMEOUT_MS: u32 = 10_000;
 /// The most bytes that wait in a producer, in KiB.
 const SEND_QUEUE_KIB: u32 = 16 << 10;
-/// The largest message that a producer takes; dead letters repeat what others managed to send. The broker has its own bound.
+/// The largest message that a producer takes; dead letters repeat what others managed to send. The broker has its own
+/// bound.
 const SEND_BYTES_MAX: u32 = 64 << 20;
 
 /// Fetch sizes for this many partitions: the more there are, the less each may bring at once.
@@ -194,7 +196,8 @@ impl StreamSettings {
         Ok(config)
     }
 
-    /// The options of the client that looks around on behalf of the consumer: topics, ends of the log, committed offsets.
+    /// The options of the client that looks around on behalf of the consumer: topics, ends of the log, committed
+    /// offsets.
     pub(super) fn lookout_config(&self) -> Result<ClientConfig, SettingsError> {
         let mut config = self.consumer_config(1)?;
         config.set("enable.partition.eof", "true");
@@ -272,8 +275,8 @@ mod tests {
         };
         assert_eq!(
             with("enable.auto.commit", "true"),
-            "kafka.options.enable.auto.commit is not allowed: evenkeel commits an offset once everything before it is done; \
-             leave it out"
+            "kafka.options.enable.auto.commit is not allowed: evenkeel commits an offset once everything before it is \
+             done; leave it out"
         );
         let unknown = with("fetch.maxbytes", "1");
         assert!(unknown.starts_with("kafka.options.fetch.maxbytes is not accepted: "), "{unknown}");

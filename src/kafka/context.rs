@@ -139,8 +139,8 @@ fn log(level: RDKafkaLogLevel, fac: &str, line: &str) {
     }
 }
 
-/// librdkafka notices that a topic was deleted and made anew, but tells nobody and reads on at the old offset; only a debug line
-/// shows it. (Where the new log is shorter, the broker says out of range.)
+/// librdkafka notices that a topic was deleted and made anew, but tells nobody and reads on at the old offset; only a
+/// debug line shows it. (Where the new log is shorter, the broker says out of range.)
 fn recreated_topic<'a>(fac: &str, line: &'a str) -> Option<&'a str> {
     const NO_ID: &str = "AAAAAAAAAAAAAAAAAAAAAA";
     if fac != "METADATA" {

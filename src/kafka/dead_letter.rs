@@ -1,7 +1,8 @@
 //! Dead letters: messages without a usable id, and ids that were given up (K1, D3).
 //!
-//! Must never drop: a letter counts only once all replicas have it; what cannot be sent is kept by whoever wanted to send it. A
-//! poison message keeps its key, value and headers; the reason stands in headers beside them. Tested below and live.
+//! Must never drop: a letter counts only once all replicas have it; what cannot be sent is kept by whoever wanted to
+//! send it. A poison message keeps its key, value and headers; the reason stands in headers beside them. Tested below
+//! and live.
 
 use rdkafka::Message;
 use rdkafka::error::RDKafkaErrorCode;
@@ -61,8 +62,8 @@ pub(super) fn poison_letter(topic: &str, stream: &str, message: &OwnedMessage, p
     }
 }
 
-/// The same letter without its value, where the topic takes no message of that size: one message must not stop a partition for
-/// ever, and the original stands in its topic at the position that the headers name.
+/// The same letter without its value, where the topic takes no message of that size: one message must not stop a
+/// partition for ever, and the original stands in its topic at the position that the headers name.
 pub(super) fn without_value(letter: &mut Outgoing) -> bool {
     let Some(value) = letter.value.take().filter(|value| !value.is_empty()) else { return false };
     let headers = letter.headers.take().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! From a message to an id (K1) and the producer's trace (K7).
 //!
-//! Must never panic, whatever a producer sends: a message without a usable id is an answer here, not an error of the program.
-//! A null value (tombstone) is an event like any other. Tested by tables below and against a real broker.
+//! Must never panic, whatever a producer sends: a message without a usable id is an answer here, not an error of the
+//! program. A null value (tombstone) is an event like any other. Tested by tables below and against a real broker.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,8 @@
-//! The stream's own metrics: lag, oldest event that is not done, silence of the brokers, misrouted events, lost offsets.
+//! The stream's own metrics: lag, oldest event that is not done, silence of the brokers, misrouted events, lost
+//! offsets.
 //!
-//! Must never have an id as an attribute, and must stop reporting a partition that is no longer assigned (B76): the callbacks
-//! read the assignments that stand, and nothing else. Tested below with a reader of the SDK.
+//! Must never have an id as an attribute, and must stop reporting a partition that is no longer assigned (B76): the
+//! callbacks read the assignments that stand, and nothing else. Tested below with a reader of the SDK.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,12 +1,12 @@
 //! Which offsets of one partition are owed, and up to where may be committed (K4).
 //!
-//! The rule: the committed offset is the lowest one still owed, or, where nothing is owed, the next one to be delivered. Gaps
-//! (compaction, aborted transactions, control records) are normal and wait for nobody (B05): only what was delivered can be
-//! owed. One ledger belongs to one assignment of a partition; a later assignment has a ledger of its own, so that late answers
-//! of an earlier one settle nothing (B49).
+//! The rule: the committed offset is the lowest one still owed, or, where nothing is owed, the next one to be
+//! delivered. Gaps (compaction, aborted transactions, control records) are normal and wait for nobody (B05): only what
+//! was delivered can be owed. One ledger belongs to one assignment of a partition; a later assignment has a ledger of
+//! its own, so that late answers of an earlier one settle nothing (B49).
 //!
-//! Pure: no clock, no async, no IO, no log, no chance; time comes in as a number. Tested below against a naive model that
-//! keeps every offset, and in a small world with kills, full tables and owed records that looks for a lost event.
+//! Pure: no clock, no async, no IO, no log, no chance; time comes in as a number. Tested below against a naive model
+//! that keeps every offset, and in a small world with kills, full tables and owed records that looks for a lost event.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,8 @@ impl Ledger {
         Self { owed: BTreeMap::new(), position: start, floor: start }
     }
 
-    /// An event was delivered: it is owed from now on, whatever becomes of it. `false` where it was delivered before (its first
-    /// time of delivery stands).
+    /// An event was delivered: it is owed from now on, whatever becomes of it. `false` where it was delivered before
+    /// (its first time of delivery stands).
     pub fn deliver(&mut self, offset: u64, at: Tick) -> bool {
         let new = offset >= self.position;
         if new {

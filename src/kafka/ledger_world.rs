@@ -1,9 +1,10 @@
-//! A small world around the ledger: logs with gaps, a leader that may die at any step, full tables, owed records, late answers.
+//! A small world around the ledger: logs with gaps, a leader that may die at any step, full tables, owed records, late
+//! answers.
 //!
-//! After every step each event below a committed offset must have been answered by a successful run that began after its
-//! delivery, or stand in an owed record (K4, D12); when the disturbance stops, every event must be answered. The leader here is a
-//! plain reading of those rules; it names every event that is done to the ledger, as the engine does. Each fault that can be
-//! planted must be caught by some seed, so that this test can fail.
+//! After every step each event below a committed offset must have been answered by a successful run that began after
+//! its delivery, or stand in an owed record (K4, D12); when the disturbance stops, every event must be answered. The
+//! leader here is a plain reading of those rules; it names every event that is done to the ledger, as the engine does.
+//! Each fault that can be planted must be caught by some seed, so that this test can fail.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

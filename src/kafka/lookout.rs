@@ -1,7 +1,8 @@
-//! The thread that waits for brokers, so that the consumer's thread need not: topics, committed offsets, ends of the log.
+//! The thread that waits for brokers, so that the consumer's thread need not: topics, committed offsets, ends of the
+//! log.
 //!
-//! It has a client of its own, which is never subscribed and commits nothing. Must never hold up a stop: every call has a bound,
-//! and it has a shorter one once a broker did not answer. Tested by the live tests.
+//! It has a client of its own, which is never subscribed and commits nothing. Must never hold up a stop: every call has
+//! a bound, and it has a shorter one once a broker did not answer. Tested by the live tests.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -18,7 +19,8 @@ use super::connect::consumer;
 use super::context::{Context, Mail};
 use super::settings::{SettingsError, StreamSettings};
 
-/// The longest wait for one answer of a broker: long enough for a login over a slow line, short enough to notice an outage.
+/// The longest wait for one answer of a broker: long enough for a login over a slow line, short enough to notice an
+/// outage.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The same for the rest of a question in which some broker did not answer.
 const PATIENCE_LOST: Duration = Duration::from_millis(300);
@@ -240,9 +242,9 @@ fn ends(
     }
 }
 
-/// Reads from a position with a reader of its own: what ends without a record proves that there is none up to `to`, which was the
-/// end before. librdkafka's consumer does not say how far it has read where nothing was delivered (aborted transactions, control
-/// records), and commits would stand still there for ever (B05).
+/// Reads from a position with a reader of its own: what ends without a record proves that there is none up to `to`,
+/// which was the end before. librdkafka's consumer does not say how far it has read where nothing was delivered
+/// (aborted transactions, control records), and commits would stand still there for ever (B05).
 fn probe(client: &BaseConsumer<Context>, place: &Place, from: u64, to: u64) -> Result<Option<Found>, KafkaError> {
     let mut list = TopicPartitionList::with_capacity(1);
     let offset = Offset::Offset(i64::try_from(from).unwrap_or(i64::MAX));

@@ -9,8 +9,8 @@ use crate::id::Partitioner;
 
 /// So many misrouted events of a topic are looked at before anything is said.
 const SAMPLE: u64 = 100;
-/// A hash that explains this share of them, in percent, is taken to be the producers'. By chance a hash that is not explains one
-/// in as many as there are partitions.
+/// A hash that explains this share of them, in percent, is taken to be the producers'. By chance a hash that is not
+/// explains one in as many as there are partitions.
 const SURE_PERCENT: u64 = 95;
 
 #[derive(Default)]
@@ -26,8 +26,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Notes a misrouted event, and says what its topic's producers seem to do, once there are enough and then each time their
-    /// number doubles.
+    /// Notes a misrouted event, and says what its topic's producers seem to do, once there are enough and then each
+    /// time their number doubles.
     pub(super) fn note(&mut self, topic: &Arc<str>, key: &[u8], partition: i32, partitions: i32) -> Option<String> {
         let counts = self.topics.entry(Arc::clone(topic)).or_default();
         counts.seen += 1;
@@ -46,10 +46,13 @@ impl Counts {
         let what = match best {
             Some((hash, matches)) if partitions > 1 && matches * 100 >= self.seen * SURE_PERCENT => {
                 let can_route = matches!(hash, Partitioner::Fnv1a | Partitioner::Murmur2 | Partitioner::Crc32);
-                let advice = if can_route { "set it as `hash`" } else { "set their partitioner to one that `hash` allows" };
+                let advice =
+                    if can_route { "set it as `hash`" } else { "set their partitioner to one that `hash` allows" };
                 format!("its producers choose partitions by {}; {advice}", hash.name())
             }
-            _ => "no hash that is known explains their partitions; the producers' key may not be the id, or they ignore it".into(),
+            _ => {
+                "no hash that is known explains their partitions; their key may not be the id, or they ignore it".into()
+            }
         };
         format!("{} events of topic {topic} came on a partition of another shard: {what}", self.seen)
     }

@@ -1,11 +1,11 @@
 //! Kafka: event streams, commits, dead letters and `publish` (rules K1 to K7).
 //!
-//! Must never know the engine, nor another adapter: what it hears of events goes through [`crate::contract::Events`], what it
-//! learns of them through a [`crate::contract::Tracker`]. No call into the client library blocks the async runtime: the consumer
-//! lives on a thread of its own, everything that waits for a broker on a second one.
+//! Must never know the engine, nor another adapter: what it hears of events goes through [`crate::contract::Events`],
+//! what it learns of them through a [`crate::contract::Tracker`]. No call into the client library blocks the async
+//! runtime: the consumer lives on a thread of its own, everything that waits for a broker on a second one.
 //!
-//! [`ledger`] decides what may be committed and is pure; [`KafkaStream`] is the stream; [`KafkaCommitter`] keeps committing until
-//! the drain is over. Tested by unit tests in each file and against a real broker in `tests/live/`.
+//! [`ledger`] decides what may be committed and is pure; [`KafkaStream`] is the stream; [`KafkaCommitter`] keeps
+//! committing until the drain is over. Tested by unit tests in each file and against a real broker in `tests/live/`.
 
 mod assignment;
 mod close;

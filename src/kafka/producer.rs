@@ -1,7 +1,7 @@
 //! A producer whose messages arrive exactly as sent or fail within seconds: idempotent, acknowledged by all replicas.
 //!
-//! Must never block the async runtime: sending only queues, delivery reports come on the client's thread, closing happens on a
-//! thread of its own. Tested through dead letters and `publish`.
+//! Must never block the async runtime: sending only queues, delivery reports come on the client's thread, closing
+//! happens on a thread of its own. Tested through dead letters and `publish`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! `publish`: events to a topic, on the partition that the cluster's hash gives (K2).
 //!
-//! The value is empty but not null, so that it deletes nothing from a compacted topic. Must never leave the choice of the
-//! partition to the client library. Tested live against librdkafka's own partitioners.
+//! The value is empty but not null, so that it deletes nothing from a compacted topic. Must never leave the choice of
+//! the partition to the client library. Tested live against librdkafka's own partitioners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,8 @@ impl Publisher {
         Ok(Self { producer: Arc::new(Producer::new(connection)?), hash })
     }
 
-    /// Sends an event for each id: key = id, partition = hash(id) mod partitions. Every id is checked before any is sent.
+    /// Sends an event for each id: key = id, partition = hash(id) mod partitions. Every id is checked before any is
+    /// sent.
     ///
     /// # Errors
     /// Nothing was sent, for this reason. Events that were refused one by one are in the answer.

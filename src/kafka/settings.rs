@@ -1,7 +1,7 @@
 //! What the Kafka parts are told: where the brokers are, who we are, and what a stream reads.
 //!
-//! Must never show a secret: passwords are [`Secret`]s, and errors name the option, not its value, where it could be one.
-//! Tested below by tables and by the live tests.
+//! Must never show a secret: passwords are [`Secret`]s, and errors name the option, not its value, where it could be
+//! one. Tested below by tables and by the live tests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,6 +127,9 @@ pub struct StreamSettings {
     pub resync: Arc<Notify>,
     /// How often what is done.
     pub timing: Timing,
+    /// A planted fault, for the tests that must catch it: an event counts as done when it is handed over.
+    #[doc(hidden)]
+    pub fault_done_at_delivery: bool,
 }
 
 impl fmt::Debug for StreamSettings {
@@ -157,14 +160,15 @@ impl StreamSettings {
             shards: shards.max(1),
             resync: Arc::default(),
             timing: Timing::default(),
+            fault_done_at_delivery: false,
         }
     }
 }
 
 /// Offsets are committed this often: what a crash makes us look at again is about a second's worth.
 pub const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Unchanged offsets are committed again this often, since Kafka forgets those of a quiet partition seven days after its last
-/// commit.
+/// Unchanged offsets are committed again this often, since Kafka forgets those of a quiet partition seven days after
+/// its last commit.
 pub const RECOMMIT_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Topics are looked at this often, for new partitions and for topics that went away.
 pub const TOPICS_INTERVAL: Duration = Duration::from_secs(30);

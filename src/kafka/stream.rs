@@ -17,7 +17,8 @@ use super::settings::{SettingsError, StreamSettings};
 use crate::contract::{EventStream, Events, StreamError};
 use crate::id::ShardId;
 
-/// Requests for room that wait to be looked at; one for each shard at the most, and those that find no place come again.
+/// Requests for room that wait to be looked at; one for each shard at the most, and those that find no place come
+/// again.
 const ROOMS_MAX: usize = 256;
 /// After a restart the consumer before it gets this long to commit and close.
 const HAND_OVER: Duration = Duration::from_secs(5);
@@ -149,8 +150,9 @@ async fn attend(events: &Events, started: Started, notes: &Sender<Note>) -> Resu
                 if silent > STUCK.as_secs_f64() && !stuck {
                     stuck = true;
                     events.count_error("stuck");
-                    tracing::error!(stream = %events.name(), "the Kafka consumer's thread has not polled for {silent:.0} s");
-                    events.report(Some(format!("the Kafka consumer's thread has not polled for {silent:.0} s")));
+                    let text = format!("the Kafka consumer's thread has not polled for {silent:.0} s");
+                    tracing::error!(stream = %events.name(), "{text}");
+                    events.report(Some(text));
                 } else if silent < STUCK.as_secs_f64() && stuck {
                     stuck = false;
                     events.report(None);

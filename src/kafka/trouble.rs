@@ -1,7 +1,7 @@
 //! What is wrong with a stream, in words: one state for each thing that can be (K6).
 //!
-//! Must never flood: a trouble is logged when it begins, when it has lasted for long, and when it is over; in between it is only
-//! counted. What stands is shown in health by `report`. Tested below.
+//! Must never flood: a trouble is logged when it begins, when it has lasted for long, and when it is over; in between
+//! it is only counted. What stands is shown in health by `report`. Tested below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -133,7 +133,8 @@ impl Troubles {
         self.report();
     }
 
-    /// Something is wrong as every look finds again: counted and said when it begins, and when it becomes something else.
+    /// Something is wrong as every look finds again: counted and said when it begins, and when it becomes something
+    /// else.
     pub(super) fn hold(&mut self, kind: Kind, text: impl Into<String>, now: Instant) {
         let text = text.into();
         match self.standing.get(&kind) {

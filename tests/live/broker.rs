@@ -1,8 +1,8 @@
 //! A real Kafka broker: starts, stops, kills, freezes and restarts it, on free ports of 127.0.0.1.
 //!
-//! The jars and a formatted data folder come from `tests/services/kafka/install`; every broker works on a copy of its own. A
-//! small shell stands between the tests and each broker: when the tests end, in whatever way, its standard input closes, and it
-//! kills the broker and removes its data.
+//! The jars and a formatted data folder come from `tests/services/kafka/install`; every broker works on a copy of its
+//! own. A small shell stands between the tests and each broker: when the tests end, in whatever way, its standard input
+//! closes, and it kills the broker and removes its data.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +22,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const READY_MAX: Duration = Duration::from_secs(120);
 /// A clean stop that takes longer is no clean stop.
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// Starts the broker, prints its process id, and kills it when standard input closes; a line says that it is gone already.
+/// Starts the broker, prints its process id, and kills it when standard input closes; a line says that it is gone
+/// already.
 const KEEPER: &str = r#"
 data=$1; log=$2; shift 2
 "$@" </dev/null >>"$log" 2>&1 &

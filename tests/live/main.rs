@@ -1,6 +1,7 @@
 //! Tests against real services, which `make test` sets up.
 //!
-//! Without them these tests fail and say so. `EVENKEEL_TEST_SKIP_SERVICES=1` passes them over instead, and each says that it did.
+//! Without them these tests fail and say so. `EVENKEEL_TEST_SKIP_SERVICES=1` passes them over instead, and each says
+//! that it did.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The engine's side of a stream, for tests of a stream alone: takes events, says when it is full, settles what it is told to.
+//! The engine's side of a stream, for tests of a stream alone: takes events, says when it is full, settles what it is
+//! told to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

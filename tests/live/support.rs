@@ -154,13 +154,23 @@ impl Hand {
         }
     }
 
-    /// What a group has committed, by partition.
-    pub(crate) fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
+    /// What stands beside a group's committed offset.
+    pub(crate) fn commit_note(&self, group: &str, topic: &str, partition: i32) -> String {
+        let list = self.committed_list(group, topic, partition + 1);
+        list.find_partition(topic, partition).unwrap().metadata().to_string()
+    }
+
+    fn committed_list(&self, group: &str, topic: &str, partitions: i32) -> TopicPartitionList {
         let mut config = self.config();
         let consumer: BaseConsumer = config.set("group.id", group).create().unwrap();
         let mut list = TopicPartitionList::new();
         list.add_partition_range(topic, 0, partitions - 1);
-        let list = consumer.committed_offsets(list, CALL_MAX).unwrap();
+        consumer.committed_offsets(list, CALL_MAX).unwrap()
+    }
+
+    /// What a group has committed, by partition.
+    pub(crate) fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
+        let list = self.committed_list(group, topic, partitions);
         let offset = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| match element.offset() {
             Offset::Offset(offset) => Some((element.partition(), offset)),
             _ => None,

@@ -1,9 +1,9 @@
-//! Taking up and giving back partitions: those of the shards that this process leads (K2), and every way in which a topic or an
-//! offset can be gone (K6).
+//! Taking up and giving back partitions: those of the shards that this process leads (K2), and every way in which a
+//! topic or an offset can be gone (K6).
 //!
-//! Assignment is manual and incremental: taking up one partition never rewinds another. It begins at the committed offset, else
-//! at the start of the log, never at its end. An offset that the log does not have any more restarts the partition at the start
-//! of the log, loudly, and asks for a resync.
+//! Assignment is manual and incremental: taking up one partition never rewinds another. It begins at the committed
+//! offset, else at the start of the log, never at its end. An offset that the log does not have any more restarts the
+//! partition at the start of the log, loudly, and asks for a resync.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,8 +28,9 @@ const MISSED_MAX: u8 = 2;
 const START_RETRY: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Leads these shards from now on: partitions of others are given back at once, new ones taken up by the next question. So are
-    /// partitions with events of shards that were another's: they are read again, since their shard may be ours now.
+    /// Leads these shards from now on: partitions of others are given back at once, new ones taken up by the next
+    /// question. So are partitions with events of shards that were another's: they are read again, since their shard
+    /// may be ours now.
     pub(super) fn lead(&mut self, shards: Vec<ShardId>) {
         let led: BTreeSet<ShardId> = shards.into_iter().collect();
         let more = led.iter().any(|shard| !self.led.contains(shard));
@@ -145,8 +146,8 @@ impl Session {
             return self.troubles.clear(Kind::Partitions, now);
         }
         let text = format!(
-            "the partitions of a topic are no multiple of the {} shards ({}): part of its events come to a wrong shard; give it \
-             a multiple of that many",
+            "the partitions of a topic are no multiple of the {} shards ({}): part of its events come to a wrong \
+             shard; give it a multiple of that many",
             self.settings.shards,
             uneven.join(", ")
         );
@@ -279,7 +280,8 @@ impl Session {
             )
         } else {
             format!(
-                "{place} ends at {high}, before the next offset {wanted}: the log was cut or made anew; read from {low} on"
+                "{place} ends at {high}, before the next offset {wanted}: the log was cut or made anew; it is read \
+                 from {low} on"
             )
         };
         self.troubles.raise(Kind::OffsetReset, text, now);
@@ -320,7 +322,8 @@ impl Session {
         self.show_assigned();
     }
 
-    /// A partition stood still before the end of its log: either there is nothing there, or the client has fallen asleep.
+    /// A partition stood still before the end of its log: either there is nothing there, or the client has fallen
+    /// asleep.
     pub(super) fn on_probe(&mut self, found: Vec<(Place, u64, Found)>) {
         for (place, asked, found) in found {
             let Some(part) = self.part(&place) else { continue };
@@ -333,7 +336,8 @@ impl Session {
                 Found::Record => {
                     let list = list_of(&place);
                     let again = self.client.incremental_unassign(&list).and_then(|()| self.assign_at(&place, asked));
-                    tracing::warn!(%place, offset = asked, ok = again.is_ok(), "stood still before a record; taken up anew");
+                    let ok = again.is_ok();
+                    tracing::warn!(%place, offset = asked, ok, "stood still before a record; taken up anew");
                     self.events.count_error("stood_still");
                 }
             }

@@ -1,7 +1,8 @@
 //! Committing: the low-water mark of every partition, once a second, on giving back, and at the end (K4).
 //!
-//! The client only answers commits that wait, so they are made by a thread of their own, one at a time: a later mark cannot be
-//! overtaken by an earlier one. It shares the client; where the brokers are gone at the end, it is left behind with it (B56).
+//! The client only answers commits that wait, so they are made by a thread of their own, one at a time: a later mark
+//! cannot be overtaken by an earlier one. It shares the client; where the brokers are gone at the end, it is left
+//! behind with it (B56).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -139,8 +140,8 @@ impl Session {
         self.send_marks(marks, now);
     }
 
-    /// What is to be committed: marks that moved, and now and then those that did not. A partition that was given back is only
-    /// committed where its mark moved, since its next leader may be ahead.
+    /// What is to be committed: marks that moved, and now and then those that did not. A partition that was given back
+    /// is only committed where its mark moved, since its next leader may be ahead.
     fn marks(&self, unchanged: bool) -> Sent {
         let standing = self.parts().map(|part| (&part.assignment, unchanged));
         let leaving = self.commits.leaving.iter().map(|(_, left)| (left, false));
@@ -214,8 +215,8 @@ impl Session {
                 | Code::StaleMemberEpoch,
             ) => {
                 let text = format!(
-                    "another program subscribes with the consumer group {group}, so offsets cannot be committed; give one of \
-                     them another group"
+                    "another program subscribes with the consumer group {group}, so offsets cannot be committed; give \
+                     one of them another group"
                 );
                 self.troubles.raise(Kind::GroupInUse, text, now);
             }

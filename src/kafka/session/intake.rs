@@ -1,7 +1,7 @@
 //! Handing over: from a message to an event, and what happens when a shard is full (K4, K5).
 //!
-//! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses stays in hand, its
-//! partition is paused (which empties the client's buffer for it), and it goes first when there is room.
+//! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses stays in
+//! hand, its partition is paused (which empties the client's buffer for it), and it goes first when there is room.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -44,10 +44,10 @@ impl Session {
                 let trace = decode::trace(&parts);
                 self.watch_route(at, partition, &id, parts.key, now);
                 self.offer(at, partition, offset, &id, trace, now).unwrap_or_else(|poison| {
-                    self.on_poison(at, partition, offset, message, &poison, now);
+                    self.on_poison(at, partition, offset, message, &poison);
                 });
             }
-            Err(poison) => self.on_poison(at, partition, offset, message, &poison, now),
+            Err(poison) => self.on_poison(at, partition, offset, message, &poison),
         }
     }
 
@@ -80,6 +80,7 @@ impl Session {
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return Ok(()) };
         let event = Event { id, receipt: Receipt::new(part.source, offset), trace };
         match self.events.offer(&event) {
+            Offer::Sent(Sent::Taken) if self.settings.fault_done_at_delivery => part.assignment.settle(offset),
             Offer::Sent(Sent::Taken) => {}
             Offer::Sent(Sent::Dropped) => part.assignment.settle(offset),
             Offer::Sent(Sent::Foreign(shard)) => {
@@ -107,8 +108,8 @@ impl Session {
             return;
         }
         let text = format!(
-            "events on {place} belong to shard {shard}, which another process leads; offsets from {offset} on are held back \
-             (set `hash` to the producers' partitioner)"
+            "events on {place} belong to shard {shard}, which another process leads; offsets from {offset} on are held \
+             back (set `hash` to the producers' partitioner)"
         );
         self.troubles.raise(Kind::Foreign, text, now);
     }
@@ -164,8 +165,8 @@ impl Session {
         }
     }
 
-    /// Pauses or resumes a partition as what is in hand demands; each call is made once, since pausing empties the client's
-    /// buffer for the partition.
+    /// Pauses or resumes a partition as what is in hand demands; each call is made once, since pausing empties the
+    /// client's buffer for the partition.
     pub(super) fn adjust(&mut self, at: usize, partition: i32) {
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return };
         let letters = part.letters >= if part.paused { LETTERS_RESUME } else { LETTERS_MAX };

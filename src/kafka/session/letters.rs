@@ -1,6 +1,7 @@
 //! Messages without a usable id: to the dead-letter topic, or into the log with their position (K1).
 //!
-//! Their offset is done once the letter has arrived. A topic that takes no letters holds the partition back; nothing is dropped.
+//! Their offset is done once the letter has arrived. A topic that takes no letters holds the partition back; nothing is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,6 @@ impl Session {
         offset: u64,
         message: &BorrowedMessage<'_>,
         poison: &Poison,
-        now: Instant,
     ) {
         let Some(part) = self.topics[at].parts.get(&partition) else { return };
         let assignment = Arc::clone(&part.assignment);
@@ -54,7 +54,6 @@ impl Session {
         tracing::debug!(stream = %self.events.name(), place = %assignment.place, offset, "to {topic}: {poison}");
         self.send_letter(&assignment, offset, Box::new(letter));
         self.adjust(at, partition);
-        let _ = now;
     }
 
     fn send_letter(&mut self, assignment: &Arc<Assignment>, offset: u64, letter: Box<Outgoing>) {

@@ -1,9 +1,10 @@
 //! The consumer's thread: polls, hands over, pauses, commits.
 //!
 //! It owns the client and every assignment; everybody else speaks to it by [`Note`]s. Must never wait for a broker (the
-//! [`Lookout`] does) nor for the engine (a full shard holds back its partitions, not the thread). It polls all the time, while
-//! paused and while draining too, since answers to commits and errors come that way (K5). Parts: `intake` hands over, `letters`
-//! sends what has no id, `assign` takes up and gives back partitions, `commit` commits. Tested by the live tests.
+//! [`Lookout`] does) nor for the engine (a full shard holds back its partitions, not the thread). It polls all the
+//! time, while paused and while draining too, since answers to commits and errors come that way (K5). Parts: `intake`
+//! hands over, `letters` sends what has no id, `assign` takes up and gives back partitions, `commit` commits. Tested by
+//! the live tests.
 
 mod assign;
 mod commit;
@@ -46,7 +47,8 @@ const TURN: usize = 256;
 const TICK: Duration = Duration::from_millis(50);
 /// No answer from any broker for this long is a trouble of its own (B06).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// The first look at the topics is waited for this long before the client is made, since the prefetch depends on it (B55).
+/// The first look at the topics is waited for this long before the client is made, since the prefetch depends on it
+/// (B55).
 const FIRST_LOOK_MAX: Duration = Duration::from_secs(3);
 /// The longest wait for the consumer to close; then it is left behind (B56).
 const CLOSE_MAX: Duration = Duration::from_secs(3);

@@ -41,6 +41,23 @@ async fn k4_b04_commits_stay_below_open_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn k4_b04_a_commit_at_delivery_would_be_seen() {
+    let Some(broker) = Broker::shared() else { return };
+    let (hand, topic) = (Hand::new(broker), fresh("planted"));
+    hand.create(&topic, 1).await;
+    hand.send_numbered(&topic, 1, "id", 0..10).await;
+    let sink = Sink::new(Partitioner::Fnv1a, 1);
+    sink.hold();
+    let mut settings = settings(broker, &topic, 1);
+    settings.fault_done_at_delivery = true;
+    let live = Live::start(settings.clone(), sink);
+    until("all events", || live.sink.count() == 10).await;
+    live.committer.commit_now(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(hand.committed(&settings.group, &topic, 1), BTreeMap::from([(0, 10)]), "nothing was done yet");
+    live.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn k2_shards_read_their_partitions_and_come_and_go_without_rewinding() {
     let Some(broker) = Broker::shared() else { return };
     let (hand, topic) = (Hand::new(broker), fresh("shards"));
@@ -77,6 +94,7 @@ async fn k2_shards_read_their_partitions_and_come_and_go_without_rewinding() {
     live.committer.commit_now(Duration::from_secs(20)).await.unwrap();
     let committed = hand.committed(&settings.group, &topic, 6);
     assert_eq!(committed, BTreeMap::from([(0, 0), (1, 11), (2, 0), (3, 0), (4, 11), (5, 0)]));
+    assert_eq!(hand.commit_note(&settings.group, &topic, 4), "term 7");
     hand.send_numbered(&topic, 6, "late", 0..6).await;
     until("the shards that stayed", || live.sink.count() == 70).await;
     assert!(live.sink.got()[66..].iter().all(|got| !of_1(got)));

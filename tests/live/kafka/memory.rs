@@ -12,8 +12,9 @@ use crate::support::{Hand, Live, fresh, quick, until};
 const PARTITIONS: i32 = 64;
 const VALUE_BYTES: usize = 64 << 10;
 const VALUES_EACH: usize = 48;
-/// Names the broker and the topic to the test when it runs as a process of its own, so that others do not disturb the figure.
-const CHILD: &str = "EVENKEEL_TEST_B55";
+/// Names the broker and the topic to the test when it runs as a process of its own, so that others do not disturb the
+/// figure.
+const CHILD: &str = "B55_CHILD";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn b55_a_large_backlog_stays_in_the_broker() {

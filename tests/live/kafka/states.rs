@@ -44,7 +44,8 @@ async fn k4_b05_what_transactions_leave_in_the_log_holds_nothing_back() {
     send_in_transaction(&hand, &topic, 0..5, true).await;
     send_in_transaction(&hand, &topic, 5..8, false).await;
     until("what was committed", || live.sink.count() == 5).await;
-    // Five records, a commit marker, three aborted records, an abort marker: nothing of the last four is ever delivered.
+    // Five records, a commit marker, three aborted records, an abort marker: nothing of the last four is ever
+    // delivered.
     until("the end of the log is committed", || {
         hand.committed(&settings.group, &topic, 1) == BTreeMap::from([(0, 10)])
     })
