@@ -18,7 +18,7 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
         ($level:expr) => {
             if tracing::enabled!(target: RUN_TARGET, $level) {
                 let causes: Vec<String> = entry.causes.iter()
-                    .map(|cause| shared.sources.cause(cause, entry.cause_error.as_ref()).to_string()).collect();
+                    .map(|cause| shared.sources.cause(cause, entry.cause_error()).to_string()).collect();
                 tracing::event!(
                     target: RUN_TARGET,
                     $level,
@@ -28,10 +28,10 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
                     duration_seconds = entry.ended.since(entry.started).as_secs_f64(),
                     shard = shard.0,
                     worker = entry.worker.0,
-                    causes = causes.join(","),
+                    causes = causes.join(", "),
                     more_causes = entry.causes.more(),
                     next_seconds = entry.next.map(|next| next.since(entry.ended).as_secs_f64()),
-                    message = entry.message.as_deref().unwrap_or_default(),
+                    message = entry.message().map(|text| &**text),
                 );
             }
         };

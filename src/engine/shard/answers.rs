@@ -15,7 +15,7 @@ use crate::engine::view::{
 };
 use crate::id::{Causes, Receipt, WorkerId};
 use crate::scheduler::{
-    Admission, Arrival, ArrivalClass, CancelAnswer, EntryView, Next, ParkReason, Slot, Start, State, Time, Why,
+    Admission, Arrival, ArrivalClass, CancelAnswer, EntryView, Next, ParkReason, Slot, State, Time, Why,
 };
 
 /// Places of the table looked at for one page, at most: a few milliseconds.
@@ -109,16 +109,16 @@ impl ShardLoop {
     }
 
     /// A run has ended: tells who waits for it.
-    pub(super) fn tell_waiting(&mut self, start: &Start, entry: &journal::Entry, next: Next) {
-        let Some(note) = self.notes.get_mut(start.slot) else { return };
+    pub(super) fn tell_waiting(&mut self, slot: Slot, run: u64, entry: &journal::Entry, next: Next) {
+        let Some(note) = self.notes.get_mut(slot) else { return };
         if note.waiting.is_empty() {
             return;
         }
         // A cancelled run is followed by the one that answers, unless the id is parked.
         let answers = next != Next::Again || !matches!(entry.outcome, crate::engine::view::RunOutcome::Cancelled);
         for (after, id, reply) in std::mem::take(&mut note.waiting) {
-            if after < start.run && answers {
-                let result = TriggerResult::Ended { outcome: entry.outcome, message: entry.message.clone() };
+            if after < run && answers {
+                let result = TriggerResult::Ended { outcome: entry.outcome, message: entry.message().cloned() };
                 let _ = reply.send(TriggerAnswer { id, result });
             } else {
                 note.waiting.push((after, id, reply));
@@ -292,9 +292,9 @@ impl ShardLoop {
             attempt: entry.attempt,
             duration_seconds: entry.ended.since(entry.started).as_secs_f64(),
             waited_seconds: entry.started.since(entry.waiting_since).as_secs_f64(),
-            causes: entry.causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error.as_ref())).collect(),
+            causes: entry.causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error())).collect(),
             more_causes: entry.causes.more(),
-            message: entry.message.clone(),
+            message: entry.message().cloned(),
             next: entry.next.map(|next| self.shared.clock.timestamp(next)),
         }
     }

@@ -135,9 +135,9 @@ impl ShardLoop {
                 // A future that has ended holds nothing any more, so the run is free.
                 self.runs.kept = Some(run);
                 self.runs.future = Some(future);
-                self.run_ended(&start, Ended::Returned(result), None, now, end);
+                self.run_ended(start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => self.run_ended(&start, Ended::Panicked(panic_text(&*panic)), None, now, end),
+            Err(panic) => self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end),
         }
         end
     }
@@ -232,71 +232,63 @@ impl ShardLoop {
         if active.cut {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
         }
-        self.run_ended(&active.start, ended, active.reason, active.began, now);
+        self.run_ended(active.start, ended, active.reason, active.began, now);
     }
 
     /// Every run ends here.
-    fn run_ended(&mut self, start: &Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
+    fn run_ended(&mut self, start: Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
+        let (slot, run) = (start.slot, start.run);
         let timeout = self.shared.kinds[usize::from(start.kind)].options.timeout;
         let verdict = Verdict::of(ended, reason, timeout, |requeue| self.requeue_time(requeue, now));
-        let error = match verdict.outcome {
-            Outcome::Done(_) => None,
-            _ => verdict.message.clone(),
-        };
-        if let Some(error) = &error {
-            self.notes.entry(start.slot).error = Some(Arc::clone(error));
+        let success = matches!(verdict.outcome, Outcome::Done(_));
+        let cause_error = if start.attempt > 1 { self.note_error(slot) } else { None };
+        if !success {
+            self.notes.entry(slot).error.clone_from(&verdict.message);
         }
-        let next =
-            self.core.handle_outcome(now, start.slot, start.run, verdict.outcome, &start.causes, &mut self.commands);
-        let shown = verdict.shown(next);
-        let stats = &self.shared.door(self.id).stats;
-        stats.runs[shown as usize].fetch_add(1, Relaxed);
-        if verdict.cause == RunOutcome::Panicked {
-            stats.panics.fetch_add(1, Relaxed);
-        }
-        let durations = &self.durations[usize::from(start.kind)];
-        durations.run[shown as usize].record(now.since(began).as_secs_f64());
-        if let Next::At(due) = next {
-            let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
-            durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
-        }
-        let entry = self.journal_entry(start, shown, verdict.message, began, now, next);
-        self.end_span(start, &entry, next);
-        log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
-        self.tell_waiting(start, &entry, next);
-        self.journal.push(entry);
-        if next == Next::Idle {
-            self.notes.forget(start.slot);
-        } else if matches!(verdict.outcome, Outcome::Done(_))
-            && let Some(note) = self.notes.get_mut(start.slot)
-        {
-            note.error = None;
-            note.key = None;
-        }
-    }
-
-    fn journal_entry(
-        &self,
-        start: &Start,
-        outcome: RunOutcome,
-        message: Option<Arc<str>>,
-        started: Time,
-        ended: Time,
-        next: Next,
-    ) -> journal::Entry {
-        journal::Entry {
-            id: Arc::clone(&start.id),
+        let next = self.core.handle_outcome(now, slot, run, verdict.outcome, &start.causes, &mut self.commands);
+        let outcome = verdict.shown(next);
+        self.count(usize::from(start.kind), &verdict, outcome, now.since(began), next, now);
+        let texts = journal::Texts { message: verdict.message, cause_error };
+        let entry = journal::Entry {
+            id: start.id,
             kind: start.kind,
             worker: WorkerId(start.worker),
             outcome,
             attempt: start.attempt,
             waiting_since: start.since,
-            started,
-            ended,
+            started: began,
+            ended: now,
             causes: start.causes,
-            cause_error: None,
-            message,
             next: if let Next::At(due) = next { Some(due) } else { None },
+            texts: (texts.message.is_some() || texts.cause_error.is_some()).then(|| Box::new(texts)),
+        };
+        self.end_span(slot, &entry, next);
+        log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
+        self.tell_waiting(slot, run, &entry, next);
+        self.journal.push(entry);
+        if next == Next::Idle {
+            self.notes.forget(slot);
+        } else if success && let Some(note) = self.notes.get_mut(slot) {
+            note.error = None;
+            note.key = None;
+        }
+    }
+
+    fn note_error(&self, slot: Slot) -> Option<Arc<str>> {
+        self.notes.get(slot).and_then(|note| note.error.clone())
+    }
+
+    fn count(&self, kind: usize, verdict: &Verdict, outcome: RunOutcome, took: Duration, next: Next, now: Time) {
+        let stats = &self.shared.door(self.id).stats;
+        stats.runs[outcome as usize].fetch_add(1, Relaxed);
+        if verdict.cause == RunOutcome::Panicked {
+            stats.panics.fetch_add(1, Relaxed);
+        }
+        let durations = &self.durations[kind];
+        durations.run[outcome as usize].record(took.as_secs_f64());
+        if let Next::At(due) = next {
+            let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
+            durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
         }
     }
 
