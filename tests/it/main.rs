@@ -15,6 +15,8 @@ mod client;
 mod config;
 mod elector;
 mod engine;
+mod engine_events;
+mod engine_world;
 mod hooks;
 mod logs;
 mod quickstart;

@@ -142,7 +142,7 @@ impl ShardLoop {
         let why = self.core.why(&id);
         let (reason, sentence) = self.why_text(&why);
         let entry = self.core.view(&id).map(|view| self.queue_entry(&view));
-        let held = self.intakes.iter().any(|(_, batch)| batch.iter().any(|event| event.id == id));
+        let held = self.intakes.iter().any(|held| held.holds(&id));
         let state = match why {
             Why::Idle => IdState::Idle,
             Why::Next | Why::WorkerBusy { .. } | Why::KindBusy { .. } | Why::Draining => IdState::Pending,

@@ -4,9 +4,10 @@
 //! carries its commands out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is
 //! locked.
 //!
-//! `runs` starts and ends runs, `records` writes what is owed, `answers` serves people.
+//! `intakes` takes what streams hand over, `runs` starts and ends runs, `records` writes what is owed, `answers` serves people.
 
 mod answers;
+mod intakes;
 mod notes;
 mod records;
 mod runs;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::intake::{Batch, Intake};
+use super::intake::Batch;
 use super::journal::Journal;
 use super::news::{Point, ShardNews};
 use super::shared::Shared;
@@ -26,11 +27,10 @@ use super::stats::Durations;
 use super::view::{
     Explanation, JournalEntry, JournalQuery, QueuePage, QueueQuery, ShardStatus, SteerAnswer, TriggerAnswer, WaitFor,
 };
-use crate::contract::{Class, Leadership, Source, StoreError, Term};
+use crate::contract::{Leadership, Source, StoreError, Term};
 use crate::id::{Receipt, ShardId, SourceId, WorkerId};
-use crate::scheduler::{
-    Admission, Arrival, ArrivalClass, Command, KindSettings, Priority, Settings, Shard, Slot, Time,
-};
+use crate::scheduler::{Command, KindSettings, Priority, Settings, Shard, Slot, Time};
+use intakes::Held;
 use notes::Notes;
 use records::Writer;
 use runs::{Ended, Runs};
@@ -115,7 +115,7 @@ pub(crate) struct ShardLoop {
     core: Shard,
     commands: Vec<Command>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    intakes: Vec<(Arc<Intake>, Batch)>,
+    intakes: Vec<Held>,
     intakes_version: u64,
     spare: Batch,
     runs: Runs,
@@ -216,8 +216,8 @@ impl ShardLoop {
         }
         shared.led.send_modify(|led| led.retain(|shard| *shard != self.id));
         // What was handed over and not taken is dropped with the term: its source still owes it, or a resync finds it.
-        for (intake, _) in &self.intakes {
-            intake.empty();
+        for held in &self.intakes {
+            held.intake.empty();
         }
         self.publish();
         door.stats.led.store(0, Relaxed);
@@ -247,6 +247,7 @@ impl ShardLoop {
             busy |= self.take_time(now);
             self.carry_out();
             busy |= self.start_runs() == RUNS_PER_TURN;
+            busy |= self.held_has_room();
             self.end_turn();
             if leadership.ended.is_cancelled() {
                 self.runs.cut_all();
@@ -327,63 +328,6 @@ impl ShardLoop {
             question => self.answer(now, question),
         }
         self.carry_out();
-    }
-
-    /// Takes what the streams have handed over. Gives whether there may be more.
-    fn take_intakes(&mut self, now: Time) -> bool {
-        self.refresh_intakes();
-        if self.stage != Stage::Running {
-            return false;
-        }
-        let mut more = false;
-        for index in 0..self.intakes.len() {
-            let mut held = std::mem::take(&mut self.intakes[index].1);
-            if held.is_empty() {
-                held = self.intakes[index].0.take(std::mem::take(&mut self.spare));
-            }
-            if held.is_empty() {
-                self.spare = held;
-                continue;
-            }
-            let class = self.intakes[index].0.class;
-            let refused = self.take_batch(now, class, &held);
-            self.intakes[index].1 = refused;
-            more |= self.intakes[index].1.is_empty() && !self.intakes[index].0.is_empty();
-            held.clear();
-            self.spare = held;
-        }
-        more
-    }
-
-    /// Hands a batch to the scheduler; gives the events that found no room, in order.
-    fn take_batch(&mut self, now: Time, class: Class, batch: &Batch) -> Batch {
-        let mut refused = Batch::default();
-        let class = arrival_class(class);
-        for event in batch.iter() {
-            let arrival = Arrival { id: event.id, kind: 0, worker: event.worker.0, receipt: event.receipt, class };
-            match self.core.handle_event(now, &arrival, &mut self.commands) {
-                Admission::Refused => refused.push(event.id, event.worker, event.receipt, event.trace),
-                Admission::Admitted | Admission::Present => {
-                    if let Some(trace) = event.trace {
-                        self.notes.link(&self.core, event.id, trace);
-                    }
-                }
-            }
-        }
-        refused
-    }
-
-    fn refresh_intakes(&mut self) {
-        let door = self.shared.door(self.id);
-        let version = door.intakes_version.load(Relaxed);
-        if version == self.intakes_version {
-            return;
-        }
-        self.intakes_version = version;
-        let list = door.intakes.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for intake in list.iter().skip(self.intakes.len()) {
-            self.intakes.push((Arc::clone(intake), Batch::default()));
-        }
     }
 
     fn take_time(&mut self, now: Time) -> bool {
@@ -479,7 +423,7 @@ impl ShardLoop {
             (&stats.seats, u64::from(levels.admitted)),
             (&stats.timers, u64::from(levels.timers)),
             (&stats.overdue, u64::from(levels.overdue)),
-            (&stats.full, u64::from(self.intakes.iter().any(|(_, held)| !held.is_empty()))),
+            (&stats.full, u64::from(self.is_full())),
             (&stats.oldest_hold_ms, self.core.oldest_hold().map_or(0, |time| time.0 / 1_000_000)),
         ] {
             to.store(from, Relaxed);
@@ -571,14 +515,6 @@ fn settings(shared: &Shared) -> Settings {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-const fn arrival_class(class: Class) -> ArrivalClass {
-    match class {
-        Class::Event => ArrivalClass::Event,
-        Class::Resync => ArrivalClass::Resync,
-        Class::Trigger => ArrivalClass::Trigger,
-    }
 }
 
 fn kind_number(index: usize) -> u16 {
