@@ -58,6 +58,10 @@ pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) 
     error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be written; trying again");
 }
 
+pub(crate) fn store_unread(shared: &Shared, shard: ShardId, error: &StoreError) {
+    error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be read; trying again");
+}
+
 pub(crate) fn letter_failed(shared: &Shared, shard: ShardId, id: &str, error: &DeadLetterError) {
     error!(controller = &*shared.name, shard = shard.0, id, %error, "a dead letter cannot be sent; trying again");
 }

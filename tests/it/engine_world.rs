@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use evenkeel::engine::view::{Explanation, IdState, TriggerAnswer, TriggerResult, WaitFor};
 use evenkeel::id::{Receipt, ShardId};
-use evenkeel::local::{LocalElector, MemoryStore};
+use evenkeel::local::{FileStore, LocalElector, MemoryStore};
 use evenkeel::{
     Action, BoxFuture, Builder, Cause, Class, ClusterRecord, Engine, EngineError, Event, EventStream, Events, Failure,
-    Handle, OwedRecord, Reconciler, ReconcilerOptions, RecordChange, RecordStore, Retry, Run, Source, StoreError,
+    Handle, OwedRecord, Reconciler, ReconcilerOptions, RecordChange, RecordStore, Retry, Run, Sent, Source, StoreError,
     StreamError, Term, Timing, Tracker,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -234,14 +234,19 @@ struct Positions {
 
 impl Tracker for Done {
     fn done(&self, positions: &[u64]) {
-        let done = &mut *lock(&self.0);
+        lock(&self.0).add(positions);
+    }
+}
+
+impl Positions {
+    fn add(&mut self, positions: &[u64]) {
         for position in positions {
-            if *position < done.low_water || !done.above.insert(*position) {
-                done.twice.push(*position);
+            if *position < self.low_water || !self.above.insert(*position) {
+                self.twice.push(*position);
             }
         }
-        while done.above.remove(&done.low_water) {
-            done.low_water += 1;
+        while self.above.remove(&self.low_water) {
+            self.low_water += 1;
         }
     }
 }
@@ -301,6 +306,104 @@ impl EventStream for Feed {
 
     fn class(&self) -> Class {
         self.class
+    }
+}
+
+/// A log of events that outlives engines and terms, as a topic of Kafka does: read again from what is committed, and
+/// committed up to what is done.
+#[derive(Clone, Default)]
+pub(crate) struct Topic(Arc<Log>);
+
+#[derive(Default)]
+struct Log {
+    events: Mutex<Vec<String>>,
+    grown: Notify,
+    /// What is done, and under which assignment.
+    done: Mutex<(u64, Positions)>,
+}
+
+/// Hears what is done of one assignment.
+struct Assignment {
+    log: Arc<Log>,
+    number: u64,
+}
+
+impl Tracker for Assignment {
+    fn done(&self, positions: &[u64]) {
+        let (current, done) = &mut *lock(&self.log.done);
+        if *current == self.number {
+            done.add(positions);
+        }
+    }
+}
+
+impl Topic {
+    pub(crate) fn send(&self, ids: impl IntoIterator<Item = String>) {
+        lock(&self.0.events).extend(ids);
+        self.0.grown.notify_waiters();
+    }
+
+    /// The offset below which everything is done.
+    #[track_caller]
+    pub(crate) fn committed(&self) -> u64 {
+        let (_, done) = &*lock(&self.0.done);
+        assert!(done.twice.is_empty(), "said to be done twice: {:?}", done.twice);
+        done.low_water
+    }
+
+    /// A reader of the whole topic.
+    pub(crate) fn stream(&self) -> Self {
+        self.clone()
+    }
+
+    /// Begins a new assignment: what was done above the committed offset is forgotten, and read again.
+    fn assign(&self) -> (Assignment, u64) {
+        let (current, done) = &mut *lock(&self.0.done);
+        *current += 1;
+        *done = Positions { low_water: done.low_water, ..Positions::default() };
+        (Assignment { log: Arc::clone(&self.0), number: *current }, done.low_water)
+    }
+
+    async fn event(&self, position: u64) -> String {
+        loop {
+            let grown = self.0.grown.notified();
+            if let Some(id) = lock(&self.0.events).get(usize::try_from(position).unwrap()) {
+                return id.clone();
+            }
+            grown.await;
+        }
+    }
+
+    async fn hand_over(&self, events: &Events) -> Result<(), StreamError> {
+        let (assignment, mut position) = self.assign();
+        let source = events.open(Source {
+            stream: Arc::clone(events.name()),
+            class: Class::Event,
+            partition: Some(("topic".into(), 0)),
+            tracker: Some(Arc::new(assignment)),
+        });
+        loop {
+            let id = self.event(position).await;
+            let event = Event { id: &id, receipt: Receipt::new(source, position), trace: None };
+            if !matches!(events.send_event(&event).await?, Sent::Taken) {
+                return Ok(());
+            }
+            position += 1;
+        }
+    }
+}
+
+impl EventStream for Topic {
+    async fn run(&mut self, events: Events) -> Result<(), StreamError> {
+        let mut led = events.shards();
+        loop {
+            let _ = led.wait_for(|led| !led.is_empty()).await;
+            tokio::select! {
+                biased;
+                _ = led.changed() => {}
+                handed = self.hand_over(&events) => handed?,
+            }
+        }
     }
 }
 
@@ -409,6 +512,18 @@ impl RecordStore for Faulty {
             lock(&self.commits).extend_from_slice(changes);
             Ok(())
         })
+    }
+}
+
+/// Opens the file store of a folder, as soon as the one before has let go of it.
+pub(crate) async fn open(folder: &std::path::Path) -> Arc<FileStore> {
+    let begun = std::time::Instant::now();
+    loop {
+        match FileStore::open(folder).await {
+            Ok(store) => return Arc::new(store),
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::time::sleep(MS).await;
     }
 }
 

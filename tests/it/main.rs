@@ -16,6 +16,8 @@ mod config;
 mod elector;
 mod engine;
 mod engine_events;
+mod engine_panics;
+mod engine_terms;
 mod engine_world;
 mod hooks;
 mod logs;

@@ -213,7 +213,8 @@ impl ShardLoop {
     fn status(&self) -> ShardStatus {
         let token = self.term.token(0).to_string();
         let term = token.rsplit_once('-').map(|(term, _)| term.to_owned());
-        ShardStatus { shard: self.id, led: true, term, counts: self.counts(), runs: self.core.counters().started }
+        let runs = self.core.counters().started - u64::from(self.core.running());
+        ShardStatus { shard: self.id, led: true, term, counts: self.counts(), runs }
     }
 
     fn counts(&self) -> Counts {

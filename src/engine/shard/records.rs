@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Message, ShardLoop};
 use crate::contract::{
@@ -15,7 +15,7 @@ use crate::contract::{
 };
 use crate::engine::log;
 use crate::engine::shared::Shared;
-use crate::id::Causes;
+use crate::id::{Causes, ShardId};
 use crate::scheduler::{ParkReason, Record, RecordReason, Recovered, Slot, Time};
 
 /// Changes committed together, at most.
@@ -39,14 +39,14 @@ pub(super) struct Writer {
     ops: Vec<Op>,
     to_task: mpsc::UnboundedSender<Op>,
     waiting: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, term: Term) -> Self {
         let (to_task, ops) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(write(Arc::clone(shared), term, ops, Arc::clone(&waiting)));
+        let task = AbortOnDropHandle::new(tokio::spawn(write(Arc::clone(shared), term, ops, Arc::clone(&waiting))));
         Self { ops: Vec::new(), to_task, waiting, task }
     }
 
@@ -131,9 +131,19 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
     }
 }
 
+/// Under what name a store's problem is shown.
+pub(super) fn store_problem(shard: ShardId) -> String {
+    format!("store {shard}")
+}
+
+/// Under what name a dead-letter topic's problem is shown.
+pub(super) fn letter_problem(shard: ShardId) -> String {
+    format!("dead letter {shard}")
+}
+
 /// Commits until it succeeds; `false` once the term is over.
 async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &[RecordChange]) -> bool {
-    let problem = format!("store {}", term.shard);
+    let problem = store_problem(term.shard);
     let mut delay = RETRY_FIRST;
     loop {
         match store.commit(term, changes).await {
@@ -167,7 +177,7 @@ async fn send_letters(
     mut letters: mpsc::UnboundedReceiver<ToSend>,
     waiting: &AtomicUsize,
 ) {
-    let problem = format!("dead letter {}", term.shard);
+    let problem = letter_problem(term.shard);
     while let Some((to, letter, answer)) = letters.recv().await {
         let mut delay = RETRY_FIRST;
         while let Err(error) = to.send(letter.clone()).await {
@@ -195,7 +205,7 @@ impl ShardLoop {
         let mut after: Option<String> = None;
         let mut count = 0_usize;
         loop {
-            let page = store.load(self.id, after.as_deref(), LOAD_MAX).await?;
+            let page = self.load(&*store, after.as_deref()).await?;
             let now = self.now();
             for record in &page {
                 self.recover_one(now, record);
@@ -207,6 +217,29 @@ impl ShardLoop {
             }
             after = page.last().map(|record| record.id.clone());
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Loads a page of records. A store that does not answer, or refuses, is asked again: it may be back in a moment.
+    async fn load(&self, store: &dyn RecordStore, after: Option<&str>) -> Result<Vec<OwedRecord>, StoreError> {
+        let problem = store_problem(self.id);
+        let mut delay = RETRY_FIRST;
+        loop {
+            match store.load(self.id, after, LOAD_MAX).await {
+                Ok(page) => {
+                    self.shared.problems.clear(&problem);
+                    return Ok(page);
+                }
+                Err(error @ (StoreError::Unknown(_) | StoreError::Refused(_))) => {
+                    if delay == RETRY_FIRST {
+                        log::store_unread(&self.shared, self.id, &error);
+                    }
+                    self.shared.problems.set(&problem, format!("owed records cannot be read: {error}"), false);
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX);
         }
     }
 
