@@ -82,13 +82,27 @@ pub(crate) fn term_ended(shared: &Shared, shard: ShardId, why: &str) {
     info!(controller = &*shared.name, shard = shard.0, why, "leads the shard no more");
 }
 
-pub(crate) fn unwritten(shared: &Shared, shard: ShardId, count: usize) {
-    error!(
-        controller = &*shared.name,
-        shard = shard.0,
-        count,
-        "owed records were not written before the stop; their events come again from their source"
-    );
+/// What a stop had no time for.
+pub(crate) fn left(shared: &Shared, shard: ShardId, records: usize, letters: usize) {
+    let controller = &*shared.name;
+    if records > 0 {
+        let count = records;
+        error!(
+            controller,
+            shard = shard.0,
+            count,
+            "owed records were not written before the stop; their events come again from their source"
+        );
+    }
+    if letters > 0 {
+        let count = letters;
+        error!(
+            controller,
+            shard = shard.0,
+            count,
+            "dead letters were not sent before the stop; `queues` lists their ids"
+        );
+    }
 }
 
 pub(crate) fn stream_failed(shared: &Shared, stream: &str, error: &str, delay_seconds: f64) {

@@ -206,10 +206,8 @@ async fn lead(shared: Arc<Shared>, shard: ShardId) -> Result<(), EngineError> {
         inbox = returned;
         shared.set_term(shard, None);
         match end {
-            TermEnd::Drained { unwritten } => {
-                if unwritten > 0 {
-                    log::unwritten(&shared, shard, unwritten);
-                }
+            TermEnd::Drained { records, letters } => {
+                log::left(&shared, shard, records, letters);
                 log::term_ended(&shared, shard, "handed over");
             }
             TermEnd::Lost => log::term_ended(&shared, shard, "leadership was lost"),

@@ -71,7 +71,9 @@ impl ShardLoop {
             let _ = reply.send(TriggerAnswer { id, result: TriggerResult::Unavailable { reason } });
             return answer;
         }
-        let receipt = Receipt::new(self.shared.trigger_source, self.core.counters().admitted);
+        // Each trigger has a position of its own: the key of a run that answers another one must be another.
+        let counters = self.core.counters();
+        let receipt = Receipt::new(self.shared.trigger_source, counters.admitted + counters.present);
         let arrival = Arrival { id: &id, kind: 0, worker: worker.0, receipt, class: ArrivalClass::Trigger };
         let admission = self.core.handle_event(now, &arrival, &mut self.commands);
         let result = match (admission, wait) {

@@ -99,8 +99,8 @@ pub(crate) enum Message {
 /// Why a term's loop ended.
 #[derive(Debug)]
 pub(crate) enum TermEnd {
-    /// As asked; all that was owed is recorded, unless this says otherwise.
-    Drained { unwritten: usize },
+    /// As asked; so many owed records were not written, and so many dead letters have not arrived.
+    Drained { records: usize, letters: usize },
     /// Leadership was lost.
     Lost,
     /// The store cannot be used.
@@ -175,8 +175,8 @@ impl ShardLoop {
         let recovered = tokio::select! {
             biased;
             () = leadership.ended.cancelled() => Err(TermEnd::Lost),
-            () = leadership.ending.cancelled() => Err(TermEnd::Drained { unwritten: 0 }),
-            () = stop.cancelled() => Err(TermEnd::Drained { unwritten: 0 }),
+            () = leadership.ending.cancelled() => Err(TermEnd::Drained { records: 0, letters: 0 }),
+            () = stop.cancelled() => Err(TermEnd::Drained { records: 0, letters: 0 }),
             recovered = self.recover() => recovered.map_err(TermEnd::Store),
         };
         let end = match recovered {

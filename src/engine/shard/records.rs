@@ -34,18 +34,25 @@ enum Op {
     Erase(String),
 }
 
+/// What the writer's task has not done yet.
+#[derive(Default)]
+struct Waiting {
+    records: AtomicUsize,
+    letters: AtomicUsize,
+}
+
 /// The shard's way to the store: keeps the order of all changes.
 pub(super) struct Writer {
     ops: Vec<Op>,
     to_task: mpsc::UnboundedSender<Op>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     task: AbortOnDropHandle<()>,
 }
 
 impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, term: Term) -> Self {
         let (to_task, ops) = mpsc::unbounded_channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::new(Waiting::default());
         let task = AbortOnDropHandle::new(tokio::spawn(write(Arc::clone(shared), term, ops, Arc::clone(&waiting))));
         Self { ops: Vec::new(), to_task, waiting, task }
     }
@@ -59,20 +66,20 @@ impl Writer {
         if self.ops.is_empty() {
             return;
         }
-        self.waiting.fetch_add(self.ops.len(), Relaxed);
+        self.waiting.records.fetch_add(self.ops.len(), Relaxed);
         for op in self.ops.drain(..) {
             // The task ends before the loop only if the term is over; then nothing may be written any more.
             let _ = self.to_task.send(op);
         }
     }
 
-    /// How many changes are not durable yet.
-    pub(super) fn waiting(&self) -> usize {
-        self.ops.len() + self.waiting.load(Relaxed)
+    /// How many changes are not durable yet, and how many dead letters have not arrived.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        (self.ops.len() + self.waiting.records.load(Relaxed), self.waiting.letters.load(Relaxed))
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting() == 0
+        self.waiting() == (0, 0)
     }
 
     /// Ends the task; what it has not written is lost to this term.
@@ -83,7 +90,7 @@ impl Writer {
 }
 
 /// Writes until the term is over.
-async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver<Op>, waiting: Arc<AtomicUsize>) {
+async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver<Op>, waiting: Arc<Waiting>) {
     let (to_letters, letters) = mpsc::unbounded_channel();
     let mut letters = std::pin::pin!(send_letters(&shared, term, letters, &waiting));
     let mut group = Vec::with_capacity(GROUP_MAX);
@@ -91,23 +98,19 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
         while ops.recv_many(&mut group, GROUP_MAX).await > 0 {
             let mut written = Vec::new();
             let mut changes = Vec::with_capacity(group.len());
-            let mut mailed = 0;
             for op in group.drain(..) {
                 match op {
                     Op::Erase(id) => changes.push(RecordChange::Delete(id)),
                     Op::Put { record, slot, write, letter } => {
                         changes.push(RecordChange::Put(*record));
-                        match letter {
-                            // Without a durable record the letter is what makes the give-up durable (D3).
-                            Some((to, letter)) if !shared.is_durable() => {
-                                mailed += 1;
-                                let _ = to_letters.send((to, letter, Some((slot, write))));
-                            }
-                            Some((to, letter)) => {
-                                let _ = to_letters.send((to, letter, None));
-                                written.push((slot, write));
-                            }
-                            None => written.push((slot, write)),
+                        // Without a durable record the letter is what makes the give-up durable (D3).
+                        let by_letter = letter.is_some() && !shared.is_durable();
+                        if !by_letter {
+                            written.push((slot, write));
+                        }
+                        if let Some((to, letter)) = letter {
+                            waiting.letters.fetch_add(1, Relaxed);
+                            let _ = to_letters.send((to, letter, by_letter.then_some((slot, write))));
                         }
                     }
                 }
@@ -121,7 +124,7 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
             if !written.is_empty() {
                 let _ = shared.door(term.shard).messages.send(Message::Recorded(written));
             }
-            waiting.fetch_sub(count - mailed, Relaxed);
+            waiting.records.fetch_sub(count, Relaxed);
             shared.wake(term.shard);
         }
     };
@@ -171,12 +174,7 @@ async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &
 type ToSend = (Arc<dyn DeadLetter>, Letter, Option<(Slot, u64)>);
 
 /// Sends dead letters, one after the other, each until it has arrived.
-async fn send_letters(
-    shared: &Shared,
-    term: Term,
-    mut letters: mpsc::UnboundedReceiver<ToSend>,
-    waiting: &AtomicUsize,
-) {
+async fn send_letters(shared: &Shared, term: Term, mut letters: mpsc::UnboundedReceiver<ToSend>, waiting: &Waiting) {
     let problem = letter_problem(term.shard);
     while let Some((to, letter, answer)) = letters.recv().await {
         let mut delay = RETRY_FIRST;
@@ -191,11 +189,11 @@ async fn send_letters(
         shared.problems.clear(&problem);
         if let Some(write) = answer {
             let _ = shared.door(term.shard).messages.send(Message::Recorded(vec![write]));
-            waiting.fetch_sub(1, Relaxed);
-            shared.wake(term.shard);
         }
+        waiting.letters.fetch_sub(1, Relaxed);
+        shared.wake(term.shard);
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 impl ShardLoop {
@@ -348,5 +346,6 @@ impl ShardLoop {
 
 /// The text cut to what a record keeps, at a character's end.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(RECORD_ERROR_BYTES_MAX)]
+    let end = (0..=RECORD_ERROR_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }

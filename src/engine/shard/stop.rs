@@ -71,7 +71,8 @@ impl ShardLoop {
         if self.core.running() > 0 {
             return Some(TermEnd::Stuck(self.stuck_runs()));
         }
-        Some(TermEnd::Drained { unwritten: self.writer.waiting() })
+        let (records, letters) = self.writer.waiting();
+        Some(TermEnd::Drained { records, letters })
     }
 
     /// Begins a stop if there is a reason for one.

@@ -154,7 +154,7 @@ impl Shard {
     pub(super) fn write(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let full = self.levels.records >= self.settings.owed_records_max.get();
         let entry = &mut self.slab[slot];
-        if !self.settings.durable && !matches!(entry.state, State::Parked) {
+        if !self.settings.durable && !entry.flags.has(Flags::LETTER_OWED) {
             return;
         }
         if entry.flags.has(Flags::WRITING) {
