@@ -21,6 +21,11 @@ impl Clock {
         Self { origin: Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now) }
     }
 
+    /// The moment that is time zero.
+    pub(crate) fn origin(&self) -> std::time::Instant {
+        self.origin.into_std()
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> Time {
         self.time(Instant::now())
