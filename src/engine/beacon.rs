@@ -9,7 +9,8 @@ const WORDS: usize = ID_BYTES_MAX / 8;
 /// Set by the loop, read by the watchdog. Copying an id is a few plain stores, so it costs a run next to nothing.
 #[derive(Debug)]
 pub(crate) struct Beacon {
-    /// Grows whenever the loop begins something, so that who sees the same number twice knows that it still does the same.
+    /// Grows whenever the loop begins something, so that who sees the same number twice knows that it still does the
+    /// same.
     pulse: AtomicU64,
     waits: AtomicBool,
     /// Bytes of the id whose run is polled now; 0 for none.
