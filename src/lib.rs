@@ -47,7 +47,7 @@
 //! - [`scheduler`]: the state machine that decides, for the curious.
 //!
 //! # Cargo features
-//! By default everything is built, for `cargo install evenkeel`. With `default-features = false` the library is the
+//! By default everything is built, for the program. With `default-features = false` the library is the
 //! engine alone and needs no C compiler; `kafka`, `file-store`, `hooks`, `testing` and `cli` (the binary) add theirs,
 //! and `vendored-tls` links OpenSSL statically into Kafka's client.
 
