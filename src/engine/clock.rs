@@ -21,6 +21,11 @@ impl Clock {
         Self { origin: Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now) }
     }
 
+    /// The moment that is time zero.
+    pub(crate) fn origin(&self) -> std::time::Instant {
+        self.origin.into_std()
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> Time {
         self.time(Instant::now())
@@ -57,7 +62,9 @@ impl Clock {
         }
     }
 
+    /// The same for people, who need no more than milliseconds.
     pub(crate) fn timestamp(&self, time: Time) -> Timestamp {
-        Timestamp::try_from(self.wall(time)).unwrap_or(Timestamp::UNIX_EPOCH)
+        let exact = Timestamp::try_from(self.wall(time)).unwrap_or(Timestamp::UNIX_EPOCH);
+        Timestamp::from_millisecond(exact.as_millisecond()).unwrap_or(exact)
     }
 }

@@ -13,7 +13,7 @@ use crate::id::{Receipt, WorkerId};
 
 /// Events of an open batch, at most: enough that a busy loop swaps rarely, little enough that the loop's turn stays
 /// short.
-pub(crate) const BATCH_EVENTS_MAX: usize = 1_024;
+pub(crate) const BATCH_EVENTS_MAX: usize = 256;
 
 /// Bytes of ids of an open batch, at most.
 const BATCH_BYTES_MAX: usize = 256 * 1_024;

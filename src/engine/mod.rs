@@ -43,6 +43,8 @@ pub use log::RUN_TARGET;
 pub use news::{JournalCursor, JournalNews};
 pub use options::{Limits, ReconcilerOptions, Sharding, Timing};
 
+pub use crate::scheduler::Retry;
+
 use crate::contract::{ElectorError, Leadership, StoreError, Term};
 use crate::id::ShardId;
 use shard::{Message, ShardLoop, TermEnd};

@@ -197,7 +197,7 @@ impl ShardLoop {
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
         loop {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             let mut busy = self.take_messages(now);
             busy |= self.take_intakes(now);
             busy |= self.take_time(now);
@@ -230,8 +230,8 @@ impl ShardLoop {
         self.shared.clock.now()
     }
 
-    fn beacon_busy(&self, now: Time) {
-        self.shared.door(self.id).beacon.busy(now.0 / 1_000_000);
+    fn beacon_busy(&self) {
+        self.shared.door(self.id).beacon.busy();
     }
 
     /// Waits until something happens or something is due.
@@ -260,7 +260,7 @@ impl ShardLoop {
         };
         if let Some(message) = message {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             self.handle(now, message);
         }
     }

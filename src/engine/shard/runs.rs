@@ -138,7 +138,7 @@ impl ShardLoop {
     /// Begins a run and polls it once; gives the time at which that was over.
     fn begin_run(&mut self, start: Start, now: Time) -> Time {
         let kind = usize::from(start.kind);
-        self.durations[kind].wait.record(now.since(start.since).as_secs_f64());
+        self.durations[kind].wait.record(now.seconds_since(start.since));
         let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
         let run = self.new_run(&start, now);
         let mut future = self.runs.future.take().unwrap_or_else(empty);
@@ -167,7 +167,6 @@ impl ShardLoop {
         let answers_event = start.latest.is_some_and(|receipt| receipt.source.is_event());
         let kept_key = note.and_then(|note| note.key).filter(|_| !answers_event);
         let last_error = note.and_then(|note| note.error.clone());
-        let started = self.shared.clock.instant(now).into_std();
         let trace = self.attempt_span(start);
         let kind = &self.shared.kinds[usize::from(start.kind)];
         if let Some(mut kept) = self.runs.kept.take()
@@ -186,7 +185,7 @@ impl ShardLoop {
             parts.kept_key = kept_key;
             parts.causes = start.causes;
             parts.last_error = last_error;
-            parts.started = started;
+            parts.started_nanos = now.0;
             parts.trace = trace;
             parts.cancel.take();
             return kept;
@@ -204,7 +203,8 @@ impl ShardLoop {
             sources: Arc::clone(&self.shared.sources),
             last_error,
             timeout: kind.options.timeout,
-            started,
+            origin: self.shared.clock.origin(),
+            started_nanos: now.0,
             trace,
             cancel: OnceLock::new(),
         };
@@ -265,7 +265,7 @@ impl ShardLoop {
         }
         let next = self.core.handle_outcome(now, slot, run, verdict.outcome, &start.causes, &mut self.commands);
         let outcome = verdict.shown(next);
-        self.count(usize::from(start.kind), &verdict, outcome, now.since(began), next, now);
+        self.count(usize::from(start.kind), &verdict, outcome, now.seconds_since(began), next, now);
         let texts = journal::Texts { message: verdict.message, cause_error };
         let entry = journal::Entry {
             id: start.id,
@@ -296,17 +296,17 @@ impl ShardLoop {
         self.notes.get(slot).and_then(|note| note.error.clone())
     }
 
-    fn count(&self, kind: usize, verdict: &Verdict, outcome: RunOutcome, took: Duration, next: Next, now: Time) {
+    fn count(&self, kind: usize, verdict: &Verdict, outcome: RunOutcome, seconds: f64, next: Next, now: Time) {
         let stats = &self.shared.door(self.id).stats;
         stats.runs[outcome as usize].fetch_add(1, Relaxed);
         if verdict.cause == RunOutcome::Panicked {
             stats.panics.fetch_add(1, Relaxed);
         }
         let durations = &self.durations[kind];
-        durations.run[outcome as usize].record(took.as_secs_f64());
+        durations.run[outcome as usize].record(seconds);
         if let Next::At(due) = next {
             let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
-            durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
+            durations.requeue_delay[asked].record(due.seconds_since(now));
         }
     }
 
