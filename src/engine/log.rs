@@ -62,6 +62,15 @@ pub(crate) fn store_unread(shared: &Shared, shard: ShardId, error: &StoreError) 
     error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be read; trying again");
 }
 
+pub(crate) fn bound_reached(shared: &Shared, shard: ShardId, bound: &str) {
+    warn!(
+        controller = &*shared.name,
+        shard = shard.0,
+        bound,
+        "a bound is reached; sources are held back until there is room, and nothing is lost"
+    );
+}
+
 pub(crate) fn letter_failed(shared: &Shared, shard: ShardId, id: &str, error: &DeadLetterError) {
     error!(controller = &*shared.name, shard = shard.0, id, %error, "a dead letter cannot be sent; trying again");
 }

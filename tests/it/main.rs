@@ -17,6 +17,8 @@ mod elector;
 mod engine;
 mod engine_events;
 mod engine_panics;
+mod engine_records;
+mod engine_results;
 mod engine_terms;
 mod engine_world;
 mod hooks;
