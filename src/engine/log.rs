@@ -5,7 +5,7 @@ use tracing::{Level, debug, error, info, warn};
 
 use super::journal::Entry;
 use super::shared::Shared;
-use super::view::RunOutcome;
+use super::view::{RunOutcome, StreamState};
 use crate::contract::{DeadLetterError, StoreError};
 use crate::id::ShardId;
 
@@ -120,6 +120,14 @@ pub(crate) fn stream_failed(shared: &Shared, stream: &str, error: &str, delay_se
 
 pub(crate) fn stream_ended(shared: &Shared, stream: &str) {
     warn!(controller = &*shared.name, stream, "an event stream ended by itself; it gives no more events");
+}
+
+/// Streams that a stop could not end.
+pub(crate) fn streams_block(shared: &Shared) {
+    for stream in shared.streams().iter().filter(|stream| stream.get().0 != StreamState::Stopped) {
+        let controller = &*shared.name;
+        error!(controller, stream = &*stream.name, "an event stream blocks its thread; the stop does not wait for it");
+    }
 }
 
 pub(crate) fn stopping(shared: &Shared) {
