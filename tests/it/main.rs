@@ -19,6 +19,7 @@ mod engine_events;
 mod engine_panics;
 mod engine_records;
 mod engine_results;
+mod engine_stop;
 mod engine_streams;
 mod engine_terms;
 mod engine_world;
