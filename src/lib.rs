@@ -1,5 +1,8 @@
 //! evenkeel: reconciliation for everything that is not Kubernetes.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod contract;
 pub mod engine;
 #[cfg(feature = "hooks")]

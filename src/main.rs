@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `evenkeel`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    evenkeel::service::cli::main()
+}

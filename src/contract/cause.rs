@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why an id was owed a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "hooks", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
@@ -45,6 +46,7 @@ pub enum Cause {
 
 /// A position in Kafka.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "hooks", derive(schemars::JsonSchema))]
 pub struct Position {
     /// The topic.
     pub topic: Arc<str>,

@@ -6,8 +6,10 @@
 mod action;
 mod cause;
 mod dead_letter;
+mod duration;
 mod elector;
 mod failure;
+mod list;
 mod reconciler;
 mod run;
 mod source;
@@ -21,13 +23,17 @@ use std::pin::Pin;
 pub use action::{Action, Requeue};
 pub use cause::{Cause, Position};
 pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
+pub use duration::{DURATION_MAX, DurationError, parse_duration};
 pub use elector::{Elector, ElectorError, Leadership};
 pub use failure::{Failure, FailureKind};
+pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
 pub(crate) use run::{CancelSignal, RunParts};
 pub use source::{Source, Sources, Tracker};
-pub use store::{ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RecordChange, RecordStore, StoreError};
+pub use store::{
+    ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,
+};
 pub use stream::{Class, Event, EventSink, EventStream, Events, Offer, Sent, Stopped, StreamError};
 pub use token::{FencingToken, Term};
 

@@ -33,7 +33,9 @@ pub(crate) struct RunParts {
     pub sources: Arc<Sources>,
     pub last_error: Option<Arc<str>>,
     pub timeout: Option<Duration>,
-    pub started: Instant,
+    /// The origin of the engine's clock, and how long after it the run began: cheaper to note than an `Instant`.
+    pub origin: Instant,
+    pub started_nanos: u64,
     pub trace: Option<SpanContext>,
     pub cancel: OnceLock<CancelSignal>,
 }
@@ -136,7 +138,9 @@ impl Run {
     /// How much of [`timeout`](Self::timeout) is left; zero once it is over.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        self.parts.timeout.map(|timeout| timeout.saturating_sub(self.parts.started.elapsed()))
+        let parts = &self.parts;
+        let taken = parts.origin.elapsed().saturating_sub(Duration::from_nanos(parts.started_nanos));
+        parts.timeout.map(|timeout| timeout.saturating_sub(taken))
     }
 
     /// The span of this attempt, to be passed on to what the reconciler calls.

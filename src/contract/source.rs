@@ -92,8 +92,8 @@ impl Sources {
 }
 
 impl Sources {
-    /// The idempotency key of the runs that answer this event of this id: for an event of Kafka the same in every process and
-    /// term, else the same within the term.
+    /// The idempotency key of the runs that answer this event of this id: for an event of Kafka the same in every
+    /// process and term, else the same within the term.
     #[must_use]
     pub fn key(&self, term: Term, id: &str, latest: Option<Receipt>) -> u64 {
         let mut hash = fnv::FnvHasher::default();

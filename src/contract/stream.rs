@@ -207,8 +207,8 @@ impl Events {
         }
     }
 
-    /// Hands over many events at once, waiting while there is no room; cheaper than one by one. Refused and foreign ones are passed
-    /// over.
+    /// Hands over many events at once, waiting while there is no room; cheaper than one by one. Refused and foreign
+    /// ones are passed over.
     ///
     /// # Errors
     /// [`Stopped`] when the engine takes no more events.

@@ -139,14 +139,15 @@ impl Builder {
         self
     }
 
-    /// Where owed records are kept (D12). Without, offsets are held until their runs succeed, and parked ids are lost with the
-    /// process.
+    /// Where owed records are kept (D12). Without, offsets are held until their runs succeed, and parked ids are lost
+    /// with the process.
     pub fn store(mut self, store: Arc<dyn RecordStore>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Who decides which shards this process leads. Without, it leads all (L6).
+    /// Who decides which shards this process leads. Without, it leads all, and fencing tokens come from the calendar;
+    /// with [`LocalElector`](crate::local::LocalElector) they come from the store's counter (L4, L6).
     pub fn elector(mut self, elector: Arc<dyn Elector>) -> Self {
         self.elector = Some(elector);
         self

@@ -21,6 +21,11 @@ impl Clock {
         Self { origin: Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now) }
     }
 
+    /// The moment that is time zero.
+    pub(crate) fn origin(&self) -> std::time::Instant {
+        self.origin.into_std()
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> Time {
         self.time(Instant::now())
@@ -36,7 +41,8 @@ impl Clock {
         self.origin.checked_add(since).unwrap_or_else(|| Instant::now() + far)
     }
 
-    /// The calendar time of a moment, by the calendar as it is now: after a jump of the wall clock, moments keep their distance.
+    /// The calendar time of a moment, by the calendar as it is now: after a jump of the wall clock, moments keep
+    /// their distance.
     pub(crate) fn wall(&self, time: Time) -> SystemTime {
         let now = self.now();
         let wall = SystemTime::now();

@@ -1,6 +1,7 @@
 //! Where streams hand over: one open batch per stream and shard, swapped out whole by the shard's loop.
 //!
-//! Bounded: an open batch and the one in the loop's hand. A stream that finds it full holds its event and waits for room (Q5).
+//! Bounded: an open batch and the one in the loop's hand. A stream that finds it full holds its event and waits for
+//! room (Q5).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,8 +11,9 @@ use tokio::sync::Notify;
 use crate::contract::{Class, Event};
 use crate::id::{Receipt, WorkerId};
 
-/// Events of an open batch, at most: enough that a busy loop swaps rarely, little enough that the loop's turn stays short.
-pub(crate) const BATCH_EVENTS_MAX: usize = 1_024;
+/// Events of an open batch, at most: enough that a busy loop swaps rarely, little enough that the loop's turn stays
+/// short.
+pub(crate) const BATCH_EVENTS_MAX: usize = 256;
 
 /// Bytes of ids of an open batch, at most.
 const BATCH_BYTES_MAX: usize = 256 * 1_024;
@@ -113,6 +115,12 @@ impl Intake {
             self.room.notify_waiters();
         }
         batch
+    }
+
+    /// Drops what was handed over; who waits for room looks again.
+    pub(crate) fn empty(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.room.notify_waiters();
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,4 +1,5 @@
-//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody reads.
+//! Log lines of the engine. The message is constant, what varies stands in fields; nothing is formatted that nobody
+//! reads.
 
 use tracing::{Level, debug, error, info, warn};
 
@@ -17,7 +18,7 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
         ($level:expr) => {
             if tracing::enabled!(target: RUN_TARGET, $level) {
                 let causes: Vec<String> = entry.causes.iter()
-                    .map(|cause| shared.sources.cause(cause, entry.cause_error.as_ref()).to_string()).collect();
+                    .map(|cause| shared.sources.cause(cause, entry.cause_error()).to_string()).collect();
                 tracing::event!(
                     target: RUN_TARGET,
                     $level,
@@ -27,10 +28,10 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
                     duration_seconds = entry.ended.since(entry.started).as_secs_f64(),
                     shard = shard.0,
                     worker = entry.worker.0,
-                    causes = causes.join(","),
+                    causes = causes.join(", "),
                     more_causes = entry.causes.more(),
                     next_seconds = entry.next.map(|next| next.since(entry.ended).as_secs_f64()),
-                    message = entry.message.as_deref().unwrap_or_default(),
+                    message = entry.message().map(|text| &**text),
                 );
             }
         };
@@ -51,10 +52,6 @@ pub(crate) fn stuck_text(id: &str) -> String {
 
 pub(crate) fn stuck(shared: &Shared, shard: ShardId, id: &str) {
     error!(controller = &*shared.name, shard = shard.0, id, "a run blocks its thread and cannot be stopped");
-}
-
-pub(crate) fn fenced(shared: &Shared, shard: ShardId) {
-    warn!(controller = &*shared.name, shard = shard.0, "the term is over: an owed record was refused");
 }
 
 pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) {

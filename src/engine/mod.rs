@@ -1,11 +1,12 @@
 //! The engine: runs what the scheduler decides.
 //!
-//! One task per shard and term (`shard`), one per stream (`streams`), one that writes records per term, one per run that is still
-//! pending after its first poll, and a watching thread (`watchdog`). A stop goes through them in order: intake, runs, owed records;
-//! commits and telemetry are flushed by whoever owns them, after [`Engine::run`] has returned (L5, B91).
+//! One task per shard and term (`shard`), one per stream (`streams`), one that writes records per term, one per run
+//! that is still pending after its first poll, and a watching thread (`watchdog`). A stop goes through them in order:
+//! intake, runs, owed records; commits and telemetry are flushed by whoever owns them, after [`Engine::run`] has
+//! returned (L5, B91).
 //!
-//! It must never know an adapter: streams, stores, electors and reconcilers come in as traits. Tested through its public API in
-//! `tests/it`, and end to end in `tests/live`.
+//! It must never know an adapter: streams, stores, electors and reconcilers come in as traits. Tested through its
+//! public API in `tests/it`, and end to end in `tests/live`.
 
 mod beacon;
 mod builder;
@@ -15,6 +16,7 @@ mod intake;
 mod invoke;
 mod journal;
 mod log;
+mod news;
 mod options;
 mod pool;
 mod shard;
@@ -36,6 +38,7 @@ use tokio::task::JoinSet;
 pub use builder::{BuildError, Builder};
 pub use handle::{Handle, HandleError, Select};
 pub use log::RUN_TARGET;
+pub use news::{JournalCursor, JournalNews};
 pub use options::{Limits, ReconcilerOptions, Sharding, Timing};
 
 use crate::contract::{ElectorError, Leadership, StoreError, Term};
@@ -96,12 +99,12 @@ impl Engine {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Runs until `shutdown` resolves or [`Handle::drain`] is called, then stops: no more events, runs may finish, what is owed is
-    /// recorded. When it returns, nothing runs any more, and sources know what is done.
+    /// Runs until `shutdown` resolves or [`Handle::drain`] is called, then stops: no more events, runs may finish,
+    /// what is owed is recorded. When it returns, nothing runs any more, and sources know what is done.
     ///
     /// # Errors
-    /// The engine's own faults only. On [`EngineError::Silent`] a thread is stuck: the process must be ended, since waiting for its
-    /// runtime would wait for ever.
+    /// The engine's own faults only. On [`EngineError::Silent`] a thread is stuck: the process must be ended, since
+    /// waiting for its runtime would wait for ever.
     ///
     /// # Cancel safety
     /// Dropping it cuts everything off at once; nothing is lost that a source or a record keeps.
@@ -160,7 +163,7 @@ async fn stop(
     if alarm.silent.is_cancelled() {
         return first_error;
     }
-    shared.stop.intake.cancel();
+    shared.stop.close_intake();
     while streams.join_next().await.is_some() {}
     shared.stop.shards.cancel();
     let mut result = first_error;
@@ -225,11 +228,8 @@ async fn elect(shared: &Shared, shard: ShardId) -> Result<Leadership, EngineErro
     if let Some(elector) = &shared.elector {
         return Ok(elector.lead(shard).await?);
     }
-    let revision = match &shared.store {
-        Some(store) => store.next_revision(shard).await?,
-        // Nothing is kept, so the calendar must do: tokens grow over restarts while the clock is not set back.
-        None => u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or(1),
-    };
+    // No counter is kept, so the calendar must do: tokens grow over restarts while the clock is not set back.
+    let revision = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or(1);
     Ok(Leadership::new(Term { shard, incarnation: shared.incarnation, revision }))
 }
 

@@ -65,10 +65,24 @@ pub(crate) struct Stop {
     pub(crate) asked: CancellationToken,
     /// No more events.
     pub(crate) intake: CancellationToken,
+    /// The same as a plain flag, which costs an event less to look at.
+    closed: Arc<AtomicBool>,
     /// The shards finish what runs, and record what is left.
     pub(crate) shards: CancellationToken,
     /// The engine is gone.
     pub(crate) over: CancellationToken,
+}
+
+impl Stop {
+    /// From now on no event is taken.
+    pub(crate) fn close_intake(&self) {
+        self.closed.store(true, Relaxed);
+        self.intake.cancel();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
 }
 
 /// The way into one shard.
@@ -121,6 +135,8 @@ pub(crate) struct StreamInfo {
     pub(crate) name: Arc<str>,
     pub(crate) events: AtomicU64,
     pub(crate) errors: AtomicU64,
+    /// The same by short fixed names.
+    pub(crate) errors_by_name: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) restarts: AtomicU64,
     pub(crate) state: Mutex<(StreamState, Option<String>)>,
 }
@@ -131,9 +147,15 @@ impl StreamInfo {
             name,
             events: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            errors_by_name: Mutex::default(),
             restarts: AtomicU64::new(0),
             state: Mutex::new((StreamState::Stopped, None)),
         }
+    }
+
+    pub(crate) fn count_error(&self, name: &'static str) {
+        self.errors.fetch_add(1, Relaxed);
+        *self.errors_by_name.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
     }
 
     pub(crate) fn set(&self, state: StreamState, problem: Option<String>) {

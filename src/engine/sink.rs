@@ -42,12 +42,12 @@ impl StreamSink {
             return Err(Offer::Sent(Sent::Dropped));
         }
         if let Err(error) = check(event.id) {
-            self.info.errors.fetch_add(1, Relaxed);
+            self.info.count_error("invalid_id");
             log::refused_id(&self.info.name, &error);
             return Err(Offer::Refused(error));
         }
         let Some(place) = self.shared.router.place(event.id) else { return Err(Offer::Sent(Sent::Dropped)) };
-        if self.stopping.is_cancelled() {
+        if self.shared.stop.is_closed() {
             return Err(Offer::Stopped);
         }
         if !self.shared.door(place.shard).is_led() {
@@ -137,8 +137,8 @@ impl EventSink for StreamSink {
         }
     }
 
-    fn count_error(&self, _name: &'static str) {
-        self.info.errors.fetch_add(1, Relaxed);
+    fn count_error(&self, name: &'static str) {
+        self.info.count_error(name);
     }
 
     fn meter(&self) -> &Meter {

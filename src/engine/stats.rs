@@ -1,10 +1,11 @@
 //! What is measured (T3), under the names of the surface.
 //!
-//! The loop counts in plain integers and copies them here once a turn; instruments that only observe read them when somebody
-//! scrapes. Only durations are recorded as they happen, through instruments that were bound to their attributes beforehand.
+//! The loop counts in plain integers and copies them here once a turn; instruments that only observe read them when
+//! somebody scrapes. Only durations are recorded as they happen, through instruments that were bound to their
+//! attributes beforehand.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundHistogram, Histogram, Meter};
@@ -98,8 +99,8 @@ impl Instruments {
     }
 }
 
-/// Registers the instruments that only observe. They live as long as the meter's provider and stop reporting when the engine is
-/// gone.
+/// Registers the instruments that only observe. They live as long as the meter's provider and stop reporting when the
+/// engine is gone.
 pub(crate) fn observe(meter: &Meter, shared: &Arc<Shared>) {
     counter(meter, shared, "evenkeel.enqueues", "Events by what became of them.", |shard, report| {
         for (result, counter) in
@@ -228,7 +229,11 @@ fn streams(meter: &Meter, shared: &Arc<Shared>) {
                 let controller = KeyValue::new("evenkeel.controller", shared.name.to_string());
                 let error = |error: bool| KeyValue::new("error", error);
                 observer.observe(stream.events.load(Relaxed), &[controller.clone(), name.clone(), error(false)]);
-                observer.observe(stream.errors.load(Relaxed), &[controller, name, error(true)]);
+                let errors = stream.errors_by_name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                for (reason, count) in errors {
+                    let reason = KeyValue::new("evenkeel.reason", reason);
+                    observer.observe(count, &[controller.clone(), name.clone(), error(true), reason]);
+                }
             }
         })
         .build();

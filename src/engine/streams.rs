@@ -11,8 +11,8 @@ use super::view::StreamState;
 use crate::contract::{BoxFuture, Class, EventStream, Events, StreamError};
 use crate::id::ShardId;
 
-/// A stream that failed is started again after this long, then after twice as long, up to the maximum; one that ran for longer than
-/// the maximum starts from the first again.
+/// A stream that failed is started again after this long, then after twice as long, up to the maximum; one that ran
+/// for longer than the maximum starts from the first again.
 const RESTART_FIRST: Duration = Duration::from_millis(250);
 const RESTART_MAX: Duration = Duration::from_secs(30);
 
@@ -78,7 +78,7 @@ pub(crate) async fn supervise(
             }
             Err(error) => {
                 let text = error.to_string();
-                info.errors.fetch_add(1, Relaxed);
+                info.count_error("failed");
                 if named.critical {
                     return Err(text);
                 }

@@ -1,4 +1,5 @@
-//! Spans (T2): one trace per item from its first event until it is done, through all its attempts, linked to the producers' spans.
+//! Spans (T2): one trace per item from its first event until it is done, through all its attempts, linked to the
+//! producers' spans.
 //!
 //! Nothing is made unless the engine was given a tracer.
 
@@ -82,7 +83,7 @@ impl ItemSpan {
             let span = attempt.span();
             span.set_attribute(KeyValue::new("evenkeel.outcome", entry.outcome.name()));
             if !matches!(entry.outcome, RunOutcome::Done | RunOutcome::Requeued) {
-                let text = entry.message.as_ref().map(Arc::clone).unwrap_or_default();
+                let text = entry.message().cloned().unwrap_or_default();
                 let name = if entry.outcome == RunOutcome::Panicked { "panic" } else { "exception" };
                 span.add_event(name, vec![KeyValue::new("exception.message", text.to_string())]);
                 span.set_status(Status::error(text.to_string()));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::beacon::Blocking;
 use super::log;
 use super::shared::Shared;
 use crate::contract::{OwedReason, OwedRecord, RecordChange, Term};
@@ -16,7 +17,8 @@ use crate::id::ShardId;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A loop that is silent for longer ends the process, so that another can lead (L8).
 pub(crate) const SILENT_MAX: Duration = Duration::from_secs(30);
-/// A run that blocks the loop's thread for longer than it may take and to be cut off is reported; this much is allowed on top.
+/// A run that blocks the loop's thread for longer than it may take and to be cut off is reported; this much is
+/// allowed on top.
 const BLOCKED_MARGIN: Duration = Duration::from_secs(2);
 /// How long recording a stuck run may take.
 const RECORD_WITHIN: Duration = Duration::from_secs(5);
@@ -37,7 +39,7 @@ pub(crate) struct Alarm {
 impl Watchdog {
     pub(crate) fn start(shared: &Arc<Shared>, alarm: Alarm) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let watch = Watch { shared: Arc::clone(shared), alarm, reported: vec![0; shared.shards.len()] };
+        let watch = Watch { shared: Arc::clone(shared), alarm, seen: shared.shards.iter().map(|_| None).collect() };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("evenkeel-watchdog".into()).spawn(move || watch.run(&stopped))?;
         Ok(Self { stop, thread: Some(thread) })
@@ -58,8 +60,17 @@ impl Drop for Watchdog {
 struct Watch {
     shared: Arc<Shared>,
     alarm: Alarm,
-    /// By shard: since when the busy spell lasts that was reported already.
-    reported: Vec<u64>,
+    /// What each shard's loop was seen doing, if it did something.
+    seen: Vec<Option<Seen>>,
+}
+
+/// Something that a loop does, and since when it was seen doing it.
+///
+/// By this thread's own clock: the engine's may stand still in a test.
+struct Seen {
+    pulse: u64,
+    since: Instant,
+    reported: bool,
 }
 
 impl Watch {
@@ -73,19 +84,26 @@ impl Watch {
     }
 
     fn look(&mut self, shard: usize) {
-        let door = &self.shared.shards[shard];
-        let Some(busy) = door.beacon.read() else { return };
-        let now_ms = self.shared.clock.now().0 / 1_000_000;
-        let lasted = Duration::from_millis(now_ms.saturating_sub(busy.since_ms));
-        if let Some((id, attempt)) = &busy.id
+        let Some(busy) = self.shared.shards[shard].beacon.read() else {
+            self.seen[shard] = None;
+            return;
+        };
+        let lasted = match &self.seen[shard] {
+            Some(seen) if seen.pulse == busy.pulse => seen.since.elapsed(),
+            _ => {
+                self.seen[shard] = Some(Seen { pulse: busy.pulse, since: Instant::now(), reported: false });
+                return;
+            }
+        };
+        if let Some(run) = &busy.run
             && lasted > self.allowed()
-            && self.reported[shard] != busy.since_ms
+            && let Some(seen) = self.seen[shard].as_mut().filter(|seen| !seen.reported)
         {
-            self.reported[shard] = busy.since_ms;
-            self.report(shard, id, *attempt);
+            seen.reported = true;
+            self.report(shard, run);
         }
         if lasted > SILENT_MAX && !self.alarm.silent.is_cancelled() {
-            let what = busy.id.map_or_else(|| "the loop itself".to_owned(), |(id, _)| format!("a run of {id:?}"));
+            let what = busy.run.map_or_else(|| "the loop itself".to_owned(), |run| format!("a run of {:?}", run.id));
             let text = format!("the loop of shard {shard} is silent for {} s, in {what}", lasted.as_secs());
             self.shared.problems.set(format!("silent {shard}"), text, true);
             self.alarm.silent.cancel();
@@ -100,35 +118,28 @@ impl Watch {
     }
 
     /// A run blocks the loop itself: records the attempt in the loop's place, and makes liveness fail.
-    fn report(&self, shard: usize, id: &str, attempt: u32) {
+    fn report(&self, shard: usize, run: &Blocking) {
         let shard = ShardId(u16::try_from(shard).unwrap_or(u16::MAX));
-        self.shared.problems.set(format!("stuck {id}"), log::stuck_text(id), true);
-        log::stuck(&self.shared, shard, id);
-        let Some(store) = self.shared.store.clone() else { return };
-        let Some(term) = self.shared.term(shard) else { return };
-        let id = id.to_owned();
-        let recording = async move { record(&*store, term, id, attempt).await };
+        self.shared.problems.set(format!("stuck {}", run.id), log::stuck_text(&run.id), true);
+        log::stuck(&self.shared, shard, &run.id);
+        let (Some(store), Some(term)) = (&self.shared.store, self.shared.term(shard)) else { return };
+        let changes = [RecordChange::Put(record(&self.shared, term, run))];
         if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            let _ = runtime.block_on(async { tokio::time::timeout(RECORD_WITHIN, recording).await });
+            let _ = runtime.block_on(async { tokio::time::timeout(RECORD_WITHIN, store.commit(term, &changes)).await });
         }
     }
 }
 
-async fn record(store: &dyn crate::contract::RecordStore, term: Term, id: String, attempt: u32) {
-    let before = match store.load(term.shard, None, usize::MAX).await {
-        Ok(records) => records.into_iter().find(|record| record.id == id),
-        Err(_) => None,
-    };
-    let stuck = before.as_ref().map_or(0, |record| record.stuck).saturating_add(1);
-    let record = OwedRecord {
+/// The record of a run that blocks its thread; it counts as an attempt that failed.
+fn record(shared: &Shared, term: Term, run: &Blocking) -> OwedRecord {
+    OwedRecord {
+        id: run.id.clone(),
         due: std::time::SystemTime::now(),
-        attempt,
+        attempt: run.attempt,
         reason: OwedReason::Held,
-        key: before.as_ref().map_or(0, |record| record.key),
-        stuck,
-        error: Some(log::stuck_text(&id)),
-        causes: before.map(|record| record.causes).unwrap_or_default(),
-        id,
-    };
-    let _ = store.commit(term, &[RecordChange::Put(record)]).await;
+        key: shared.sources.key(term, &run.id, None),
+        stuck: u8::try_from(run.stuck + 1).unwrap_or(u8::MAX),
+        error: Some(log::stuck_text(&run.id)),
+        causes: Vec::new(),
+    }
 }

@@ -11,6 +11,7 @@ mod routing;
 
 pub use encode::{decode, encode};
 pub use hash::{Partitioner, fnv1a_32};
+pub(crate) use receipt::Mark;
 pub use receipt::{CAUSES_KEPT, Causes, Receipt, SourceId};
 pub use routing::{HasherFn, Place, Router, RouterError, SHARDS_MAX, ShardId, WORKERS_MAX, WorkerId};
 
@@ -60,8 +61,7 @@ pub fn check(id: &str) -> Result<(), IdError> {
     if id.len() > ID_BYTES_MAX {
         return Err(IdError::TooLong(id.len()));
     }
-    // Most ids are printable ASCII: one pass over bytes settles them.
-    if id.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+    if is_printable_ascii(id.as_bytes()) {
         return Ok(());
     }
     match id.char_indices().find(|(_, c)| !is_allowed(*c)) {
@@ -80,6 +80,18 @@ pub fn from_bytes(bytes: &[u8]) -> Result<&str, IdError> {
     }
     let id = std::str::from_utf8(bytes).map_err(|e| IdError::NotUtf8(e.valid_up_to()))?;
     check(id).map(|()| id)
+}
+
+/// Most ids are printable ASCII, and every event is checked: eight bytes at a time.
+///
+/// A byte below 0x20 borrows from its high bit, 0x7f carries into it, and others have it set.
+fn is_printable_ascii(bytes: &[u8]) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let stray = |word: u64| (word.wrapping_sub(0x20 * EACH) | word | word.wrapping_add(EACH)) & (0x80 * EACH);
+    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().all(|byte| (0x20..0x7f).contains(byte)) };
+    // The last eight overlap those before them where the length is no multiple of eight.
+    let words = bytes.as_chunks::<8>().0.iter().chain([last]);
+    words.fold(0, |strays, word| strays | stray(u64::from_le_bytes(*word))) == 0
 }
 
 fn is_allowed(c: char) -> bool {

@@ -77,27 +77,51 @@ impl fmt::Display for Receipt {
 /// How many causes of one run are kept in full; the rest are counted (T5).
 pub const CAUSES_KEPT: usize = 4;
 
+/// A receipt or none in 12 bytes: an `Option<Receipt>` takes 24, and there are several in every entry and every run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+pub(crate) struct Mark {
+    source: u32,
+    position: u64,
+}
+
+impl Mark {
+    pub(crate) const NONE: Self = Self { source: u32::MAX, position: 0 };
+
+    pub(crate) const fn new(receipt: Receipt) -> Self {
+        Self { source: receipt.source.0, position: receipt.position }
+    }
+
+    pub(crate) const fn get(self) -> Option<Receipt> {
+        if self.is_none() { None } else { Some(Receipt::new(SourceId(self.source), self.position)) }
+    }
+
+    pub(crate) const fn is_none(self) -> bool {
+        self.source == u32::MAX
+    }
+}
+
 /// What made an id owed a run: the first few receipts, and how many more there were.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Causes {
-    kept: [Option<Receipt>; CAUSES_KEPT],
+    kept: [Mark; CAUSES_KEPT],
     more: u32,
 }
 
 impl Causes {
     /// No cause yet.
-    pub const NONE: Self = Self { kept: [None; CAUSES_KEPT], more: 0 };
+    pub const NONE: Self = Self { kept: [Mark::NONE; CAUSES_KEPT], more: 0 };
 
     /// Causes with one entry.
     #[must_use]
     pub const fn one(cause: Receipt) -> Self {
-        Self { kept: [Some(cause), None, None, None], more: 0 }
+        Self { kept: [Mark::new(cause), Mark::NONE, Mark::NONE, Mark::NONE], more: 0 }
     }
 
     /// Adds a cause, kept while there is room and else counted.
     pub fn add(&mut self, cause: Receipt) {
         match self.kept.iter_mut().find(|kept| kept.is_none()) {
-            Some(free) => *free = Some(cause),
+            Some(free) => *free = Mark::new(cause),
             None => self.more = self.more.saturating_add(1),
         }
     }
@@ -112,15 +136,15 @@ impl Causes {
 
     /// Drops kept causes that are not wanted.
     pub fn retain(&mut self, mut wanted: impl FnMut(&Receipt) -> bool) {
-        let kept = std::mem::take(&mut self.kept);
-        for cause in kept.into_iter().flatten().filter(|cause| wanted(cause)) {
+        let kept = std::mem::replace(&mut self.kept, Self::NONE.kept);
+        for cause in kept.into_iter().filter_map(Mark::get).filter(|cause| wanted(cause)) {
             self.add(cause);
         }
     }
 
     /// The causes that were kept, the first one first.
     pub fn iter(&self) -> impl Iterator<Item = Receipt> + '_ {
-        self.kept.iter().map_while(|kept| *kept)
+        self.kept.iter().map_while(|kept| kept.get())
     }
 
     /// How many there were besides those kept.
@@ -133,6 +157,12 @@ impl Causes {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.kept[0].is_none()
+    }
+}
+
+impl Default for Causes {
+    fn default() -> Self {
+        Self::NONE
     }
 }
 

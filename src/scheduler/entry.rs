@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::list::{Link, NIL};
 use super::time::Time;
-use crate::id::{Receipt, SourceId};
+use crate::id::Mark;
 
 /// The place of an entry in the slab. It is used again after the entry is forgotten, so whoever keeps one keeps a run
 /// number or a record number beside it.
@@ -143,30 +143,6 @@ impl Flags {
         let had = self.has(flag);
         self.clear(flag);
         had
-    }
-}
-
-/// A receipt or none, without the padding of an `Option<Receipt>`: there are three in every entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(Rust, packed(4))]
-pub(super) struct Mark {
-    source: u32,
-    position: u64,
-}
-
-impl Mark {
-    pub(super) const NONE: Self = Self { source: u32::MAX, position: 0 };
-
-    pub(super) const fn new(receipt: Receipt) -> Self {
-        Self { source: receipt.source.0, position: receipt.position }
-    }
-
-    pub(super) const fn get(self) -> Option<Receipt> {
-        if self.source == u32::MAX { None } else { Some(Receipt::new(SourceId(self.source), self.position)) }
-    }
-
-    pub(super) const fn is_none(self) -> bool {
-        self.source == u32::MAX
     }
 }
 

@@ -12,9 +12,9 @@
 use fnv::FnvHashMap;
 
 use super::command::Command;
-use super::entry::{Entry, Flags, Mark, Slab, Slot, State};
+use super::entry::{Entry, Flags, Slab, Slot, State};
 use super::time::Time;
-use crate::id::{Causes, Receipt};
+use crate::id::{Causes, Mark, Receipt};
 
 /// Which events a mark stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

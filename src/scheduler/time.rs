@@ -19,6 +19,13 @@ impl Time {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// The same in seconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are 104 days")]
+    pub const fn seconds_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 * 1e-9
+    }
+
     /// How long after an earlier moment this is; zero if it is not.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -1,5 +1,31 @@
 //! Hermetic tests: no service, no network beyond loopback.
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
+mod admin;
+mod admin_docs;
+mod admin_engine;
+mod admin_follow;
+mod admin_input;
+mod admin_limits;
+mod admin_metrics;
+mod admin_security;
+mod admin_world;
+mod cli;
+mod client;
+mod config;
+mod elector;
+mod engine;
+mod hooks;
+mod logs;
 mod quickstart;
+mod store;
+mod store_conformance;
+mod store_crash;
+mod store_file;
+mod streams;
+mod streams_engine;
+mod streams_example;
+mod streams_resync;
+mod streams_sink;
+mod support;
 mod tidy;

@@ -1,4 +1,5 @@
-//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never stops the loop.
+//! Answers people and programs: trigger, explain, list, cancel, redrive. A page at a time, so that a question never
+//! stops the loop.
 
 use std::sync::Arc;
 
@@ -7,13 +8,14 @@ use tokio::sync::oneshot;
 use super::{Message, ShardLoop, Stage};
 use crate::contract::OwedReason;
 use crate::engine::journal;
+use crate::engine::news::{Point, Seen, ShardNews};
 use crate::engine::view::{
     Counts, Explanation, IdState, JournalEntry, JournalQuery, PAGE_MAX, QueueEntry, QueuePage, QueueQuery, ShardStatus,
     SteerAnswer, TriggerAnswer, TriggerResult, WaitFor,
 };
 use crate::id::{Causes, Receipt, WorkerId};
 use crate::scheduler::{
-    Admission, Arrival, ArrivalClass, CancelAnswer, EntryView, Next, ParkReason, Slot, Start, State, Time, Why,
+    Admission, Arrival, ArrivalClass, CancelAnswer, EntryView, Next, ParkReason, Slot, State, Time, Why,
 };
 
 /// Places of the table looked at for one page, at most: a few milliseconds.
@@ -41,6 +43,9 @@ impl ShardLoop {
             Message::Journal { query, reply } => {
                 let _ = reply.send(self.journal_page(&query));
             }
+            Message::News { id, point, limit, reply } => {
+                let _ = reply.send(self.news(id.as_deref(), point, limit));
+            }
             Message::Cancel { id, reply } => {
                 let _ = reply.send(self.cancel(now, id));
             }
@@ -52,7 +57,9 @@ impl ShardLoop {
             Message::RedriveMatching { pattern, reply } => {
                 let _ = reply.send(self.redrive_matching(now, &pattern));
             }
-            Message::Ended(..) | Message::Recorded(_) => unreachable!("handled before questions are"),
+            Message::Ended(..) | Message::Recorded(_) | Message::StoreFailed(_) => {
+                unreachable!("handled before questions are")
+            }
         }
     }
 
@@ -102,16 +109,16 @@ impl ShardLoop {
     }
 
     /// A run has ended: tells who waits for it.
-    pub(super) fn tell_waiting(&mut self, start: &Start, entry: &journal::Entry, next: Next) {
-        let Some(note) = self.notes.get_mut(start.slot) else { return };
+    pub(super) fn tell_waiting(&mut self, slot: Slot, run: u64, entry: &journal::Entry, next: Next) {
+        let Some(note) = self.notes.get_mut(slot) else { return };
         if note.waiting.is_empty() {
             return;
         }
         // A cancelled run is followed by the one that answers, unless the id is parked.
         let answers = next != Next::Again || !matches!(entry.outcome, crate::engine::view::RunOutcome::Cancelled);
         for (after, id, reply) in std::mem::take(&mut note.waiting) {
-            if after < start.run && answers {
-                let result = TriggerResult::Ended { outcome: entry.outcome, message: entry.message.clone() };
+            if after < run && answers {
+                let result = TriggerResult::Ended { outcome: entry.outcome, message: entry.message().cloned() };
                 let _ = reply.send(TriggerAnswer { id, result });
             } else {
                 note.waiting.push((after, id, reply));
@@ -259,6 +266,21 @@ impl ShardLoop {
         self.journal.latest().filter(wanted).take(limit).map(|entry| self.journal_view(entry)).collect()
     }
 
+    fn news(&self, id: Option<&str>, point: Point, limit: usize) -> ShardNews {
+        let runs = self.journal.pushed();
+        let seen = match point {
+            Point::After(Some(seen)) if seen.term == self.term => seen.runs,
+            Point::After(_) | Point::History => 0,
+        };
+        let fresh = usize::try_from(runs.saturating_sub(seen)).unwrap_or(usize::MAX);
+        let wanted = |entry: &&journal::Entry| id.is_none_or(|id| *entry.id == *id);
+        let latest = self.journal.latest().take(fresh).filter(wanted).take(limit);
+        let entries: Vec<_> = latest.map(|entry| self.journal_view(entry)).collect();
+        let is_counted = id.is_none() && matches!(point, Point::After(_));
+        let skipped = if is_counted { (fresh - entries.len()) as u64 } else { 0 };
+        ShardNews { seen: Seen { term: self.term, runs }, entries, skipped }
+    }
+
     fn journal_view(&self, entry: &journal::Entry) -> JournalEntry {
         JournalEntry {
             at: self.shared.clock.timestamp(entry.ended),
@@ -270,9 +292,9 @@ impl ShardLoop {
             attempt: entry.attempt,
             duration_seconds: entry.ended.since(entry.started).as_secs_f64(),
             waited_seconds: entry.started.since(entry.waiting_since).as_secs_f64(),
-            causes: entry.causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error.as_ref())).collect(),
+            causes: entry.causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error())).collect(),
             more_causes: entry.causes.more(),
-            message: entry.message.clone(),
+            message: entry.message().cloned(),
             next: entry.next.map(|next| self.shared.clock.timestamp(next)),
         }
     }

@@ -1,7 +1,8 @@
 //! The loop of one shard for one term: one task, one turn after the other.
 //!
-//! A turn takes what has come (events, ends of runs, answers of the store, questions), lets the scheduler decide, carries its commands
-//! out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is locked.
+//! A turn takes what has come (events, ends of runs, answers of the store, questions), lets the scheduler decide,
+//! carries its commands out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is
+//! locked.
 //!
 //! `runs` starts and ends runs, `records` writes what is owed, `answers` serves people.
 
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::intake::{Batch, Intake};
 use super::journal::Journal;
+use super::news::{Point, ShardNews};
 use super::shared::Shared;
 use super::stats::Durations;
 use super::view::{
@@ -42,13 +44,15 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// What a shard's loop can hear.
 ///
-/// The channel is unbounded but its content is not: an end per run in flight, an answer per write under way, a question per open
-/// request.
+/// The channel is unbounded but its content is not: an end per run in flight, an answer per write under way, a
+/// question per open request.
 pub(crate) enum Message {
     /// A run that had a task of its own has ended.
     Ended(Slot, u64, Ended),
     /// These record writes are durable.
     Recorded(Vec<(Slot, u64)>),
+    /// The store takes no more records in this term.
+    StoreFailed(StoreError),
     /// Requests of people and programs.
     Trigger {
         ids: Vec<(String, WorkerId)>,
@@ -71,6 +75,12 @@ pub(crate) enum Message {
     Journal {
         query: JournalQuery,
         reply: oneshot::Sender<Vec<JournalEntry>>,
+    },
+    News {
+        id: Option<String>,
+        point: Point,
+        limit: usize,
+        reply: oneshot::Sender<ShardNews>,
     },
     Cancel {
         id: String,
@@ -116,6 +126,7 @@ pub(crate) struct ShardLoop {
     released: Vec<Receipt>,
     sources: Vec<Option<Arc<Source>>>,
     stage: Stage,
+    store_failed: Option<StoreError>,
 }
 
 /// How far a stop has come.
@@ -162,6 +173,7 @@ impl ShardLoop {
             released: Vec::new(),
             sources: Vec::new(),
             stage: Stage::Running,
+            store_failed: None,
             shared,
         }
     }
@@ -203,6 +215,10 @@ impl ShardLoop {
             kind.pool.forget(self.id);
         }
         shared.led.send_modify(|led| led.retain(|shard| *shard != self.id));
+        // What was handed over and not taken is dropped with the term: its source still owes it, or a resync finds it.
+        for (intake, _) in &self.intakes {
+            intake.empty();
+        }
         self.publish();
         door.stats.led.store(0, Relaxed);
         for gauge in door.stats.pending.iter().chain([
@@ -225,7 +241,7 @@ impl ShardLoop {
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
         loop {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             let mut busy = self.take_messages(now);
             busy |= self.take_intakes(now);
             busy |= self.take_time(now);
@@ -235,6 +251,13 @@ impl ShardLoop {
             if leadership.ended.is_cancelled() {
                 self.runs.cut_all();
                 return TermEnd::Lost;
+            }
+            if let Some(error) = self.store_failed.take() {
+                self.runs.cut_all();
+                return match error {
+                    StoreError::Fenced => TermEnd::Lost,
+                    error => TermEnd::Store(error),
+                };
             }
             if let Some(end) = self.advance_stop(leadership) {
                 return end;
@@ -251,8 +274,8 @@ impl ShardLoop {
         self.shared.clock.now()
     }
 
-    fn beacon_busy(&self, now: Time) {
-        self.shared.door(self.id).beacon.busy(now.0 / 1_000_000);
+    fn beacon_busy(&self) {
+        self.shared.door(self.id).beacon.busy();
     }
 
     /// Waits until something happens or something is due.
@@ -281,7 +304,7 @@ impl ShardLoop {
         };
         if let Some(message) = message {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             self.handle(now, message);
         }
     }
@@ -300,6 +323,7 @@ impl ShardLoop {
         match message {
             Message::Ended(slot, run, ended) => self.task_ended(now, slot, run, ended),
             Message::Recorded(writes) => self.recorded(now, &writes),
+            Message::StoreFailed(error) => self.store_failed = Some(error),
             question => self.answer(now, question),
         }
         self.carry_out();

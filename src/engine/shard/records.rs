@@ -1,4 +1,5 @@
-//! Owed records on their way to the store (D12): collected in a turn, written in groups by a task of their own, answered together.
+//! Owed records on their way to the store (D12): collected in a turn, written in groups by a task of their own,
+//! answered together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,7 +22,8 @@ use crate::scheduler::{ParkReason, Record, RecordReason, Recovered, Slot, Time};
 const GROUP_MAX: usize = 1_000;
 /// Records loaded at once.
 const LOAD_MAX: usize = 1_000;
-/// A store or a dead-letter topic that refuses is tried again after this long, then after twice as long, up to the maximum.
+/// A store or a dead-letter topic that refuses is tried again after this long, then after twice as long, up to the
+/// maximum.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// A run that blocks its thread until the process is ended is parked the third time (C4).
@@ -139,8 +141,9 @@ async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &
                 shared.problems.clear(&problem);
                 return true;
             }
-            Err(StoreError::Fenced) => {
-                log::fenced(shared, term.shard);
+            // Waiting mends neither: another process leads, or the store works again only in a new process.
+            Err(error @ (StoreError::Fenced | StoreError::Unusable(_))) => {
+                let _ = shared.door(term.shard).messages.send(Message::StoreFailed(error));
                 return false;
             }
             Err(error) => {

@@ -1,4 +1,5 @@
-//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4, D10).
+//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4,
+//! D10).
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -118,29 +119,25 @@ impl ShardLoop {
     /// Begins a run and polls it once; gives the time at which that was over.
     fn begin_run(&mut self, start: Start, now: Time) -> Time {
         let kind = usize::from(start.kind);
-        self.durations[kind].wait.record(now.since(start.since).as_secs_f64());
+        self.durations[kind].wait.record(now.seconds_since(start.since));
+        let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
         let run = self.new_run(&start, now);
-        let shared = Arc::clone(&self.shared);
-        let beacon = &shared.door(self.id).beacon;
         let mut future = self.runs.future.take().unwrap_or_else(empty);
-        beacon.enter(&start.id, start.attempt);
-        shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
+        let beacon = &self.shared.door(self.id).beacon;
+        beacon.enter(&start.id, start.attempt, stuck);
+        self.shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
         let polled = catch_unwind(AssertUnwindSafe(|| poll_once(future.get_pin())));
         beacon.leave();
         let end = self.now();
         match polled {
-            Ok(Poll::Pending) => {
-                self.give_task(start, run, future, now);
-            }
+            Ok(Poll::Pending) => self.give_task(start, run, future, now),
             Ok(Poll::Ready(result)) => {
                 // A future that has ended holds nothing any more, so the run is free.
                 self.runs.kept = Some(run);
                 self.runs.future = Some(future);
                 self.run_ended(start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => {
-                self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end);
-            }
+            Err(panic) => self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end),
         }
         end
     }
@@ -151,7 +148,6 @@ impl ShardLoop {
         let answers_event = start.latest.is_some_and(|receipt| receipt.source.is_event());
         let kept_key = note.and_then(|note| note.key).filter(|_| !answers_event);
         let last_error = note.and_then(|note| note.error.clone());
-        let started = self.shared.clock.instant(now).into_std();
         let trace = self.attempt_span(start);
         let kind = &self.shared.kinds[usize::from(start.kind)];
         if let Some(mut kept) = self.runs.kept.take()
@@ -170,7 +166,7 @@ impl ShardLoop {
             parts.kept_key = kept_key;
             parts.causes = start.causes;
             parts.last_error = last_error;
-            parts.started = started;
+            parts.started_nanos = now.0;
             parts.trace = trace;
             parts.cancel.take();
             return kept;
@@ -188,7 +184,8 @@ impl ShardLoop {
             sources: Arc::clone(&self.shared.sources),
             last_error,
             timeout: kind.options.timeout,
-            started,
+            origin: self.shared.clock.origin(),
+            started_nanos: now.0,
             trace,
             cancel: OnceLock::new(),
         };
@@ -202,7 +199,8 @@ impl ShardLoop {
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let task = tokio::spawn(async move {
-            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really ended.
+            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really
+            // ended.
             let mut last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
             let polled =
                 std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.poll(context))) {
@@ -239,66 +237,58 @@ impl ShardLoop {
 
     /// Every run ends here.
     fn run_ended(&mut self, start: Start, ended: Ended, reason: Option<CancelReason>, began: Time, now: Time) {
+        let (slot, run) = (start.slot, start.run);
         let timeout = self.shared.kinds[usize::from(start.kind)].options.timeout;
         let verdict = Verdict::of(ended, reason, timeout, |requeue| self.requeue_time(requeue, now));
-        let error = match verdict.outcome {
-            Outcome::Done(_) => None,
-            _ => verdict.message.clone(),
-        };
-        if let Some(error) = &error {
-            self.notes.entry(start.slot).error = Some(Arc::clone(error));
+        let success = matches!(verdict.outcome, Outcome::Done(_));
+        let cause_error = if start.attempt > 1 { self.note_error(slot) } else { None };
+        if !success {
+            self.notes.entry(slot).error.clone_from(&verdict.message);
         }
-        let next =
-            self.core.handle_outcome(now, start.slot, start.run, verdict.outcome, &start.causes, &mut self.commands);
-        let shown = verdict.shown(next);
-        let stats = &self.shared.door(self.id).stats;
-        stats.runs[shown as usize].fetch_add(1, Relaxed);
-        if verdict.cause == RunOutcome::Panicked {
-            stats.panics.fetch_add(1, Relaxed);
-        }
-        let durations = &self.durations[usize::from(start.kind)];
-        durations.run[shown as usize].record(now.since(began).as_secs_f64());
-        if let Next::At(due) = next {
-            let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
-            durations.requeue_delay[asked].record(due.since(now).as_secs_f64());
-        }
-        let entry = self.journal_entry(&start, shown, verdict.message, began, now, next);
-        self.end_span(&start, &entry, next);
-        log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
-        self.tell_waiting(&start, &entry, next);
-        self.journal.push(entry);
-        if next == Next::Idle {
-            self.notes.forget(start.slot);
-        } else if matches!(verdict.outcome, Outcome::Done(_))
-            && let Some(note) = self.notes.get_mut(start.slot)
-        {
-            note.error = None;
-            note.key = None;
-        }
-    }
-
-    fn journal_entry(
-        &self,
-        start: &Start,
-        outcome: RunOutcome,
-        message: Option<Arc<str>>,
-        started: Time,
-        ended: Time,
-        next: Next,
-    ) -> journal::Entry {
-        journal::Entry {
-            id: Arc::clone(&start.id),
+        let next = self.core.handle_outcome(now, slot, run, verdict.outcome, &start.causes, &mut self.commands);
+        let outcome = verdict.shown(next);
+        self.count(usize::from(start.kind), &verdict, outcome, now.seconds_since(began), next, now);
+        let texts = journal::Texts { message: verdict.message, cause_error };
+        let entry = journal::Entry {
+            id: start.id,
             kind: start.kind,
             worker: WorkerId(start.worker),
             outcome,
             attempt: start.attempt,
             waiting_since: start.since,
-            started,
-            ended,
+            started: began,
+            ended: now,
             causes: start.causes,
-            cause_error: None,
-            message,
             next: if let Next::At(due) = next { Some(due) } else { None },
+            texts: (texts.message.is_some() || texts.cause_error.is_some()).then(|| Box::new(texts)),
+        };
+        self.end_span(slot, &entry, next);
+        log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
+        self.tell_waiting(slot, run, &entry, next);
+        self.journal.push(entry);
+        if next == Next::Idle {
+            self.notes.forget(slot);
+        } else if success && let Some(note) = self.notes.get_mut(slot) {
+            note.error = None;
+            note.key = None;
+        }
+    }
+
+    fn note_error(&self, slot: Slot) -> Option<Arc<str>> {
+        self.notes.get(slot).and_then(|note| note.error.clone())
+    }
+
+    fn count(&self, kind: usize, verdict: &Verdict, outcome: RunOutcome, seconds: f64, next: Next, now: Time) {
+        let stats = &self.shared.door(self.id).stats;
+        stats.runs[outcome as usize].fetch_add(1, Relaxed);
+        if verdict.cause == RunOutcome::Panicked {
+            stats.panics.fetch_add(1, Relaxed);
+        }
+        let durations = &self.durations[kind];
+        durations.run[outcome as usize].record(seconds);
+        if let Next::At(due) = next {
+            let asked = usize::from(matches!(verdict.outcome, Outcome::Done(_)));
+            durations.requeue_delay[asked].record(due.seconds_since(now));
         }
     }
 

@@ -5,7 +5,7 @@ use opentelemetry::trace::SpanContext;
 use super::ShardLoop;
 use crate::engine::journal;
 use crate::engine::trace::AttemptInfo;
-use crate::scheduler::{Next, Start};
+use crate::scheduler::{Next, Slot, Start};
 
 impl ShardLoop {
     /// Begins the span of an attempt, and of its item with the first one.
@@ -27,13 +27,13 @@ impl ShardLoop {
     }
 
     /// Ends the span of an attempt, and that of its item when nothing follows by itself.
-    pub(super) fn end_span(&mut self, start: &Start, entry: &journal::Entry, next: Next) {
-        let Some(note) = self.notes.get_mut(start.slot) else { return };
+    pub(super) fn end_span(&mut self, slot: Slot, entry: &journal::Entry, next: Next) {
+        let Some(note) = self.notes.get_mut(slot) else { return };
         let Some(span) = &mut note.span else { return };
         span.ended(entry, entry.next.map(|next| next.since(entry.ended).as_secs_f64()));
         let retried = matches!(next, Next::At(_)) && !is_success(entry);
         if !retried && let Some(span) = note.span.take() {
-            span.finish(entry.outcome, entry.message.as_ref());
+            span.finish(entry.outcome, entry.message());
         }
     }
 }

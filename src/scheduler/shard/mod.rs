@@ -18,14 +18,14 @@ pub use view::{EntryView, Why};
 
 use super::command::{Command, Start};
 use super::delay::DelayQueue;
-use super::entry::{Flags, Mark, ParkReason, Priority, Seat, Slab, Slot, State};
+use super::entry::{Flags, ParkReason, Priority, Seat, Slab, Slot, State};
 use super::lanes::Lanes;
 use super::list::{ByHold, List};
 use super::marks::Marks;
 use super::settings::{IDLE_KEPT_MAX, KindSettings, Settings};
 use super::table::Table;
 use super::time::Time;
-use crate::id::{Causes, Receipt, SourceId};
+use crate::id::{Causes, Mark, Receipt, SourceId};
 
 /// One shard of one term.
 #[derive(Debug)]

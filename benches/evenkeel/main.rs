@@ -1,0 +1,34 @@
+//! How fast the engine is, beside a floor measured in the same run.
+//!
+//! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole
+//! process, user and system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op
+//! reconciles and nothing else, for counting instructions. Further arguments choose cases by a part of their names.
+
+mod alloc;
+mod cases;
+mod floor;
+mod measure;
+
+use measure::Report;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [flag, count] = arguments.as_slice()
+        && flag == "--reconciles"
+    {
+        let count = count.parse().expect("--reconciles takes a number");
+        cases::exactly(count);
+        return;
+    }
+    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
+    let mut report = Report::default();
+    for (name, case) in cases::all() {
+        if wanted(name) {
+            case(name, &mut report);
+        }
+    }
+    report.table();
+}

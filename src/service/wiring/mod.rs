@@ -1,0 +1,143 @@
+//! From a config to adapters, engine and servers. The one place that names concrete adapters.
+//!
+//! Must never decide anything that the config or the engine decides. Tested through the binary, in `tests/it/run.rs`
+//! and `tests/live`.
+
+mod dump;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "without_kafka.rs"]
+mod kafka;
+mod parts;
+mod signals;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use self::kafka::Committers;
+use self::parts::Stores;
+use super::admin::{AdminOptions, Server};
+use super::config::{Config, Loaded, Logs};
+use super::telemetry::logs::{self, LogFormat, LogGuard};
+use super::telemetry::metrics::Metrics;
+use crate::engine::{Builder, Engine, EngineError};
+
+/// How long the last commit may take before the process ends without it: its events come again then.
+const LAST_COMMIT: Duration = Duration::from_secs(5);
+
+/// What [`publish`] sends, and where.
+#[derive(Debug, Clone)]
+pub struct Publish {
+    /// The ids, checked.
+    pub ids: Vec<String>,
+    /// The topic.
+    pub topic: String,
+}
+
+/// What adapters find wrong with their part of the config, by key: what a start would say, without a connection.
+#[must_use]
+pub fn check(config: &Config) -> Vec<(String, String)> {
+    kafka::check(config)
+}
+
+/// Sends events to a topic, with the configured hash.
+///
+/// # Errors
+/// Kafka did not take all of them.
+///
+/// # Cancel safety
+/// Some events may have been sent.
+pub async fn publish(config: &Config, publish: Publish) -> anyhow::Result<ExitCode> {
+    kafka::publish(config, publish).await
+}
+
+/// The Kafka client library and what it was built with (B85).
+#[must_use]
+pub fn kafka_library() -> String {
+    kafka::library()
+}
+
+/// Runs the controller until it is told to stop.
+///
+/// # Errors
+/// It cannot start, or a critical part failed.
+///
+/// # Cancel safety
+/// Dropping it stops without a drain.
+pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
+    // First of all, so that a signal during the start is heard too (B27).
+    let stop = signals::stop()?;
+    crate::hooks::harden_process().context("cannot take core files from this process and its commands")?;
+    let config = &loaded.config;
+    let _logs = start_logs(config)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{}", warning.line(&loaded.file));
+    }
+    let metrics = Metrics::new(&config.name)?;
+    let admin = config.admin.as_ref().map(bind).transpose()?;
+    let stopped = tokio::select! {
+        started = start(config, &metrics) => started,
+        () = stop.asked() => return Ok(ExitCode::SUCCESS),
+    };
+    let (engine, committers) = stopped?;
+    let handle = engine.handle();
+    let _dump = dump::on_signal(&handle)?;
+    let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;
+    let address = admin.as_ref().map_or_else(|| "off".to_owned(), |admin| format!("http://{}", admin.local_addr()));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), config = %loaded.file, admin = address, "evenkeel starts");
+    let result = engine.run(stop.asked()).await;
+    // The engine has stopped intake, ended runs and written what is owed. Now the sources hear of it (B91).
+    committers.close(LAST_COMMIT).await;
+    if let Some(admin) = admin {
+        admin.stop().await;
+    }
+    if let Err(error) = metrics.shutdown() {
+        tracing::warn!(%error, "metrics were not ended");
+    }
+    finish(result)
+}
+
+fn finish(result: Result<(), EngineError>) -> anyhow::Result<ExitCode> {
+    match result {
+        Ok(()) => {
+            tracing::info!("evenkeel has stopped");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets the log up; kept until the process ends.
+fn start_logs(config: &Config) -> anyhow::Result<LogGuard> {
+    let format = match config.telemetry.logs {
+        Logs::Human => LogFormat::Human,
+        Logs::Json => LogFormat::Json,
+    };
+    Ok(logs::init(format, &config.telemetry.level.to_string().to_lowercase())?)
+}
+
+/// Takes the admin server's address before anything else starts: a second process on the same config ends here.
+fn bind(admin: &super::config::Admin) -> anyhow::Result<Server> {
+    Ok(Server::bind(AdminOptions::new(admin.listen, admin.token_file.clone()))?)
+}
+
+/// Puts the engine together.
+async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Committers)> {
+    let stores = Stores::open(config).await?;
+    let builder: Builder = Engine::builder(&config.name)
+        .sharding(config.sharding)
+        .options(config.reconciler.options)
+        .limits(config.limits)
+        .timing(config.timing)
+        .meter(metrics.meter())
+        .store(Arc::clone(&stores.store))
+        .elector(stores.elector)
+        .incarnation(stores.incarnation);
+    let builder = parts::reconciler(builder, config)?;
+    let (builder, committers) = parts::streams(builder, config)?;
+    Ok((builder.build()?, committers))
+}

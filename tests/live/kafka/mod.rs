@@ -1,0 +1,8 @@
+//! The Kafka room against a real broker.
+
+mod consume;
+mod memory;
+mod poison;
+mod publish;
+mod security;
+mod states;
