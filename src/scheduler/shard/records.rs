@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number, low_half};
+use super::{Flags, Mark, Priority, Seat, Shard, Slot, State, is_number, low_half};
 use crate::id::{Causes, SourceId};
 use crate::scheduler::command::{Command, Record, RecordReason};
 use crate::scheduler::settings::DELAY_MAX;
