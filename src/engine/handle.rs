@@ -367,7 +367,11 @@ impl Handle {
         let door = self.shared.door(shard);
         door.messages.send(question(reply)).map_err(|_| HandleError::Stopped)?;
         tokio::select! {
-            answer = answer => answer.map_err(|_| HandleError::Stopped),
+            // Nobody answers a question of a term that has ended.
+            answer = answer => answer.map_err(|_| match self.shared.stop.over.is_cancelled() {
+                true => HandleError::Stopped,
+                false => HandleError::NotLed(shard.0),
+            }),
             () = self.shared.stop.over.cancelled() => Err(HandleError::Stopped),
         }
     }
