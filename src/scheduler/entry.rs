@@ -164,7 +164,7 @@ pub(super) struct Entry {
     pub(super) running: Mark,
     /// The latest event; it names the idempotency key of the runs that answer it.
     pub(super) latest: Mark,
-    /// Since when it holds something back, in 1/16 s.
+    /// Since when it holds something back, in quarters of a second.
     pub(super) held_since: u32,
     /// The low half of the run's number.
     pub(super) run: u32,

@@ -206,10 +206,13 @@ impl Shard {
             return self.parked_but(now, slot, after);
         }
         self.keep_causes(slot, causes, Some(Receipt::new(SourceId::CANCELLED, u64::from(self.slab[slot].run))));
-        let entry = &mut self.slab[slot];
-        let priority = if entry.flags.take(Flags::DIRTY) { entry.priority } else { Priority::Event };
+        let asked = self.asked_meanwhile(slot);
+        if asked == Some(Priority::Event) && self.slab[slot].flags.has(Flags::PROBE | Flags::OVERDUE) {
+            self.start_anew(slot);
+        }
+        self.slab[slot].flags.clear(Flags::DIRTY);
         self.seat_for_run(slot);
-        self.enter_pending(now, slot, priority);
+        self.enter_pending(now, slot, asked.unwrap_or(Priority::Event));
         Next::Again
     }
 
@@ -236,9 +239,9 @@ impl Shard {
         Next::Again
     }
 
-    /// It was parked, but a resync listed it meanwhile: it gets its one attempt (D3).
+    /// It was parked, but a resync listed it meanwhile: it gets its one attempt (D3), if there is a place.
     fn parked_but(&mut self, now: Time, slot: Slot, meanwhile: Option<Priority>) -> Next {
-        if meanwhile == Some(Priority::Resync) {
+        if meanwhile == Some(Priority::Resync) && self.has_room() {
             self.admit(now, slot, ArrivalClass::Resync, false);
             return Next::Again;
         }

@@ -11,8 +11,8 @@ use crate::scheduler::time::Time;
 /// Ids whose hold is looked at in one turn, at most.
 const HELD_MAX: usize = 512;
 
-/// Ticks a second in which the beginning of a hold is kept.
-const HOLD_TICKS: u64 = 16;
+/// Ticks a second in which the beginning of a hold is kept: 32 bits of them are 34 years.
+const HOLD_TICKS: u64 = 4;
 
 /// An owed record of an earlier term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,15 +69,16 @@ impl Shard {
 
     /// The write with this number is durable.
     pub fn handle_recorded(&mut self, now: Time, slot: Slot, write: u64, out: &mut Vec<Command>) {
-        self.levels.writing = self.levels.writing.saturating_sub(1);
-        if slot.0 >= self.slab.places() || !self.slab[slot].flags.has(Flags::WRITING) {
+        if slot.0 >= self.slab.places() {
             return;
         }
-        if !is_number(self.slab[slot].write, write) {
+        let entry = &mut self.slab[slot];
+        // A delete may have overtaken it, and the place have got another id since.
+        if !is_number(entry.write, write) || !entry.flags.take(Flags::WRITING) {
             return;
         }
-        self.slab[slot].flags.clear(Flags::WRITING);
-        self.slab[slot].flags.set(Flags::RECORDED);
+        entry.flags.set(Flags::RECORDED);
+        self.levels.writing -= 1;
         if self.faults.cover_late {
             self.marks.cover(&mut self.slab, slot, out);
         }
@@ -150,11 +151,12 @@ impl Shard {
         }
     }
 
-    /// Issues a write; while one is under way, the next waits for its answer.
+    /// Issues a write; while one is under way, the next waits for its answer. Without a durable store there is only the
+    /// dead letter of a give-up to ask for.
     pub(super) fn write(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let full = self.levels.records >= self.settings.owed_records_max.get();
         let entry = &mut self.slab[slot];
-        if !self.settings.durable && !matches!(entry.state, State::Parked) {
+        if !self.settings.durable && !entry.flags.has(Flags::LETTER_OWED) {
             return;
         }
         if entry.flags.has(Flags::WRITING) {
@@ -186,8 +188,10 @@ impl Shard {
     /// delete.
     pub(super) fn erase(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let entry = &mut self.slab[slot];
-        let had = entry.flags.take(Flags::ANY_RECORD);
+        let writing = entry.flags.take(Flags::WRITING);
+        let had = entry.flags.take(Flags::RECORDED) || writing;
         entry.flags.clear(Flags::WRITE_AGAIN | Flags::NEWER | Flags::OUTDATED);
+        self.levels.writing -= u32::from(writing);
         if had {
             self.levels.records -= 1;
             let id = entry.id.clone().unwrap_or_default();
