@@ -347,8 +347,8 @@ impl ShardLoop {
             }
             let class = self.intakes[index].0.class;
             let refused = self.take_batch(now, class, &held);
+            more |= refused.is_empty();
             self.intakes[index].1 = refused;
-            more |= self.intakes[index].1.is_empty() && !self.intakes[index].0.is_empty();
             held.clear();
             self.spare = held;
         }
