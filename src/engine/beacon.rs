@@ -1,6 +1,6 @@
 //! What a shard's loop does at this moment, readable from another thread even while the loop is stuck (C4, L8).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::id::ID_BYTES_MAX;
 
@@ -9,8 +9,10 @@ const WORDS: usize = ID_BYTES_MAX / 8;
 /// Set by the loop, read by the watchdog. Copying an id is a few plain stores, so it costs a run next to nothing.
 #[derive(Debug)]
 pub(crate) struct Beacon {
-    /// Milliseconds of the engine's clock at which the loop last began something; 0 while it waits.
-    busy_since_ms: AtomicU64,
+    /// Grows whenever the loop begins something, so that who sees the same number twice knows that it still does the
+    /// same.
+    pulse: AtomicU64,
+    waits: AtomicBool,
     /// Bytes of the id whose run is polled now; 0 for none.
     len: AtomicU32,
     attempt: AtomicU32,
@@ -21,7 +23,8 @@ pub(crate) struct Beacon {
 impl Default for Beacon {
     fn default() -> Self {
         Self {
-            busy_since_ms: AtomicU64::new(0),
+            pulse: AtomicU64::new(0),
+            waits: AtomicBool::new(true),
             len: AtomicU32::new(0),
             attempt: AtomicU32::new(0),
             stuck: AtomicU32::new(0),
@@ -33,7 +36,8 @@ impl Default for Beacon {
 /// What the loop is stuck in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Busy {
-    pub(crate) since_ms: u64,
+    /// The same as long as the loop does the same.
+    pub(crate) pulse: u64,
     /// The run that blocks the thread; `None` if it is the loop's own work.
     pub(crate) run: Option<Blocking>,
 }
@@ -49,13 +53,19 @@ pub(crate) struct Blocking {
 
 impl Beacon {
     /// The loop does something of its own.
-    pub(crate) fn busy(&self, now_ms: u64) {
-        self.busy_since_ms.store(now_ms.max(1), Ordering::Relaxed);
+    pub(crate) fn busy(&self) {
+        self.beat();
+        self.waits.store(false, Ordering::Relaxed);
     }
 
     /// The loop waits.
     pub(crate) fn idle(&self) {
-        self.busy_since_ms.store(0, Ordering::Relaxed);
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Only the loop writes it.
+    fn beat(&self) {
+        self.pulse.store(self.pulse.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// A run of this id is polled.
@@ -73,6 +83,7 @@ impl Beacon {
             bytes[..rest.len()].copy_from_slice(rest);
             word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
+        self.beat();
         self.attempt.store(attempt, Ordering::Relaxed);
         self.stuck.store(u32::from(stuck), Ordering::Relaxed);
         // Ids are at most ID_BYTES_MAX long; the store releases the words before it.
@@ -87,10 +98,10 @@ impl Beacon {
     /// What the loop does now, unless it waits. Only meaningful once it has lasted: while the loop moves on, words
     /// may mix.
     pub(crate) fn read(&self) -> Option<Busy> {
-        let since_ms = self.busy_since_ms.load(Ordering::Relaxed);
-        if since_ms == 0 {
+        if self.waits.load(Ordering::Relaxed) {
             return None;
         }
+        let pulse = self.pulse.load(Ordering::Relaxed);
         let len = self.len.load(Ordering::Acquire) as usize;
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let run = (len > 0 && len <= ID_BYTES_MAX).then(|| Blocking {
@@ -98,7 +109,7 @@ impl Beacon {
             attempt: self.attempt.load(Ordering::Relaxed),
             stuck: self.stuck.load(Ordering::Relaxed),
         });
-        Some(Busy { since_ms, run })
+        Some(Busy { pulse, run })
     }
 }
 
@@ -110,8 +121,8 @@ mod tests {
     fn c4_the_beacon_names_the_id_that_blocks() {
         let beacon = Beacon::default();
         assert_eq!(beacon.read(), None);
-        beacon.busy(7);
-        assert_eq!(beacon.read(), Some(Busy { since_ms: 7, run: None }));
+        beacon.busy();
+        assert_eq!(beacon.read(), Some(Busy { pulse: 1, run: None }));
         for id in ["a", "12345678", "prod/Database/orders", &"x".repeat(512), "déjà"] {
             beacon.enter(id, 3, 1);
             let blocking = Blocking { id: id.to_owned(), attempt: 3, stuck: 1 };

@@ -146,8 +146,8 @@ impl Builder {
         self
     }
 
-    /// Who decides which shards this process leads. Without, it leads all, and fencing tokens come from the calendar; with
-    /// [`LocalElector`](crate::local::LocalElector) they come from the store's counter (L4, L6).
+    /// Who decides which shards this process leads. Without, it leads all, and fencing tokens come from the calendar;
+    /// with [`LocalElector`](crate::local::LocalElector) they come from the store's counter (L4, L6).
     pub fn elector(mut self, elector: Arc<dyn Elector>) -> Self {
         self.elector = Some(elector);
         self

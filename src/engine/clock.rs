@@ -62,7 +62,9 @@ impl Clock {
         }
     }
 
+    /// The same for people, who need no more than milliseconds.
     pub(crate) fn timestamp(&self, time: Time) -> Timestamp {
-        Timestamp::try_from(self.wall(time)).unwrap_or(Timestamp::UNIX_EPOCH)
+        let exact = Timestamp::try_from(self.wall(time)).unwrap_or(Timestamp::UNIX_EPOCH);
+        Timestamp::from_millisecond(exact.as_millisecond()).unwrap_or(exact)
     }
 }

@@ -273,7 +273,7 @@ impl Handle {
         let mut answers = Vec::with_capacity(ids.len());
         for id in ids {
             let not_done = |reason: String| SteerAnswer { id: id.clone(), done: false, reason };
-            let answer = match self.place(&id) {
+            let answer = match self.place_led(&id) {
                 Err(TriggerResult::Refused { reason } | TriggerResult::Unavailable { reason }) => not_done(reason),
                 Err(_) => not_done("the hasher of this program drops it".into()),
                 Ok(place) => self.ask(place.shard, |reply| message(id.clone(), reply)).await?,
@@ -335,15 +335,21 @@ impl Handle {
         streams.iter().map(status).collect()
     }
 
-    /// Where an id belongs, or why it cannot be asked for here.
+    /// Where an id belongs, or why no run of it can be asked for here.
     fn place(&self, id: &str) -> Result<Place, TriggerResult> {
-        check(id).map_err(|error| TriggerResult::Refused { reason: error.to_string() })?;
-        let place = self.shared.router.place(id).ok_or(TriggerResult::Dropped)?;
         if self.shared.stop.is_closed() {
             return Err(TriggerResult::Unavailable {
                 reason: "the engine is stopping; ask again when it is back".into(),
             });
         }
+        self.place_led(id)
+    }
+
+    /// Where an id belongs, or why nothing is known of it here. Steering goes on while the engine stops: that is when a
+    /// run that hangs is to be cancelled.
+    fn place_led(&self, id: &str) -> Result<Place, TriggerResult> {
+        check(id).map_err(|error| TriggerResult::Refused { reason: error.to_string() })?;
+        let place = self.shared.router.place(id).ok_or(TriggerResult::Dropped)?;
         if !self.shared.door(place.shard).is_led() {
             let reason = format!("shard {} is not led by this process now; ask again, or ask its leader", place.shard);
             return Err(TriggerResult::Unavailable { reason });
@@ -361,7 +367,11 @@ impl Handle {
         let door = self.shared.door(shard);
         door.messages.send(question(reply)).map_err(|_| HandleError::Stopped)?;
         tokio::select! {
-            answer = answer => answer.map_err(|_| HandleError::Stopped),
+            // Nobody answers a question of a term that has ended.
+            answer = answer => answer.map_err(|_| match self.shared.stop.over.is_cancelled() {
+                true => HandleError::Stopped,
+                false => HandleError::NotLed(shard.0),
+            }),
             () = self.shared.stop.over.cancelled() => Err(HandleError::Stopped),
         }
     }

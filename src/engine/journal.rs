@@ -6,8 +6,8 @@ use super::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
 use crate::scheduler::Time;
 
-/// Runs that a shard remembers: minutes of a usual one, and little enough (half a MiB) to stay in the processor's cache,
-/// since every run writes an entry.
+/// Runs that a shard remembers: minutes of a usual one, and little enough (half a MiB) to stay in the processor's
+/// cache, since every run writes an entry.
 pub(crate) const JOURNAL_RUNS: usize = 4_096;
 
 /// One run that has ended.

@@ -58,6 +58,10 @@ pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) 
     error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be written; trying again");
 }
 
+pub(crate) fn store_unread(shared: &Shared, shard: ShardId, error: &StoreError) {
+    error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be read; trying again");
+}
+
 pub(crate) fn letter_failed(shared: &Shared, shard: ShardId, id: &str, error: &DeadLetterError) {
     error!(controller = &*shared.name, shard = shard.0, id, %error, "a dead letter cannot be sent; trying again");
 }
@@ -78,13 +82,27 @@ pub(crate) fn term_ended(shared: &Shared, shard: ShardId, why: &str) {
     info!(controller = &*shared.name, shard = shard.0, why, "leads the shard no more");
 }
 
-pub(crate) fn unwritten(shared: &Shared, shard: ShardId, count: usize) {
-    error!(
-        controller = &*shared.name,
-        shard = shard.0,
-        count,
-        "owed records were not written before the stop; their events come again from their source"
-    );
+/// What a stop had no time for.
+pub(crate) fn left(shared: &Shared, shard: ShardId, records: usize, letters: usize) {
+    let controller = &*shared.name;
+    if records > 0 {
+        let count = records;
+        error!(
+            controller,
+            shard = shard.0,
+            count,
+            "owed records were not written before the stop; their events come again from their source"
+        );
+    }
+    if letters > 0 {
+        let count = letters;
+        error!(
+            controller,
+            shard = shard.0,
+            count,
+            "dead letters were not sent before the stop; `queues` lists their ids"
+        );
+    }
 }
 
 pub(crate) fn stream_failed(shared: &Shared, stream: &str, error: &str, delay_seconds: f64) {

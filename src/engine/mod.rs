@@ -32,7 +32,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub use builder::{BuildError, Builder};
@@ -41,12 +43,17 @@ pub use log::RUN_TARGET;
 pub use news::{JournalCursor, JournalNews};
 pub use options::{Limits, ReconcilerOptions, Sharding, Timing};
 
+pub use crate::scheduler::Retry;
+
 use crate::contract::{ElectorError, Leadership, StoreError, Term};
 use crate::id::ShardId;
-use shard::{ShardLoop, TermEnd};
+use shard::{Message, ShardLoop, TermEnd};
 use shared::Shared;
 use streams::NamedStream;
 use watchdog::{Alarm, Watchdog};
+
+/// How long giving a shard back may take; then it ends by its own deadline.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
 
 /// A controller, ready to run.
 pub struct Engine {
@@ -193,11 +200,7 @@ async fn lead(shared: Arc<Shared>, shard: ShardId) -> Result<(), EngineError> {
     let inbox = shared.door(shard).inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut inbox) = inbox else { return Ok(()) };
     loop {
-        let leadership = tokio::select! {
-            biased;
-            () = shared.stop.shards.cancelled() => return Ok(()),
-            leadership = elect(&shared, shard) => leadership?,
-        };
+        let Some(leadership) = until_led(&shared, shard, &mut inbox).await? else { return Ok(()) };
         log::term_began(&shared, shard, leadership.term.revision);
         shared.set_term(shard, Some(leadership.term));
         let term = ShardLoop::new(Arc::clone(&shared), leadership.term, inbox);
@@ -205,20 +208,40 @@ async fn lead(shared: Arc<Shared>, shard: ShardId) -> Result<(), EngineError> {
         inbox = returned;
         shared.set_term(shard, None);
         match end {
-            TermEnd::Drained { unwritten } => {
-                if unwritten > 0 {
-                    log::unwritten(&shared, shard, unwritten);
-                }
+            TermEnd::Drained { records, letters } => {
+                log::left(&shared, shard, records, letters);
                 log::term_ended(&shared, shard, "handed over");
             }
             TermEnd::Lost => log::term_ended(&shared, shard, "leadership was lost"),
             TermEnd::Store(error) => return Err(error.into()),
+            // It is not given back: its runs have not ended (L3).
+            TermEnd::Stuck(text) => return Err(EngineError::Silent(text)),
         }
-        if let Some(elector) = &shared.elector {
-            elector.release(leadership).await;
+        if let Some(elector) = &shared.elector
+            && tokio::time::timeout(RELEASE_MAX, elector.release(leadership)).await.is_err()
+        {
+            log::term_ended(&shared, shard, "it could not be given back in time");
         }
         if shared.stop.shards.is_cancelled() {
             return Ok(());
+        }
+    }
+}
+
+/// Waits until this process leads the shard; `None` when it is to stop. Questions that come meanwhile are not kept: who
+/// asks hears that the shard is not led.
+async fn until_led(
+    shared: &Shared,
+    shard: ShardId,
+    inbox: &mut mpsc::UnboundedReceiver<Message>,
+) -> Result<Option<Leadership>, EngineError> {
+    let mut electing = std::pin::pin!(elect(shared, shard));
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stop.shards.cancelled() => return Ok(None),
+            leadership = &mut electing => return leadership.map(Some),
+            _ = inbox.recv() => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ pub(crate) struct Alarm {
 impl Watchdog {
     pub(crate) fn start(shared: &Arc<Shared>, alarm: Alarm) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let watch = Watch { shared: Arc::clone(shared), alarm, reported: vec![0; shared.shards.len()] };
+        let watch = Watch { shared: Arc::clone(shared), alarm, seen: shared.shards.iter().map(|_| None).collect() };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("evenkeel-watchdog".into()).spawn(move || watch.run(&stopped))?;
         Ok(Self { stop, thread: Some(thread) })
@@ -60,8 +60,17 @@ impl Drop for Watchdog {
 struct Watch {
     shared: Arc<Shared>,
     alarm: Alarm,
-    /// By shard: since when the busy spell lasts that was reported already.
-    reported: Vec<u64>,
+    /// What each shard's loop was seen doing, if it did something.
+    seen: Vec<Option<Seen>>,
+}
+
+/// Something that a loop does, and since when it was seen doing it.
+///
+/// By this thread's own clock: the engine's may stand still in a test.
+struct Seen {
+    pulse: u64,
+    since: Instant,
+    reported: bool,
 }
 
 impl Watch {
@@ -75,15 +84,22 @@ impl Watch {
     }
 
     fn look(&mut self, shard: usize) {
-        let door = &self.shared.shards[shard];
-        let Some(busy) = door.beacon.read() else { return };
-        let now_ms = self.shared.clock.now().0 / 1_000_000;
-        let lasted = Duration::from_millis(now_ms.saturating_sub(busy.since_ms));
+        let Some(busy) = self.shared.shards[shard].beacon.read() else {
+            self.seen[shard] = None;
+            return;
+        };
+        let lasted = match &self.seen[shard] {
+            Some(seen) if seen.pulse == busy.pulse => seen.since.elapsed(),
+            _ => {
+                self.seen[shard] = Some(Seen { pulse: busy.pulse, since: Instant::now(), reported: false });
+                return;
+            }
+        };
         if let Some(run) = &busy.run
             && lasted > self.allowed()
-            && self.reported[shard] != busy.since_ms
+            && let Some(seen) = self.seen[shard].as_mut().filter(|seen| !seen.reported)
         {
-            self.reported[shard] = busy.since_ms;
+            seen.reported = true;
             self.report(shard, run);
         }
         if lasted > SILENT_MAX && !self.alarm.silent.is_cancelled() {

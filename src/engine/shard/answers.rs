@@ -71,7 +71,9 @@ impl ShardLoop {
             let _ = reply.send(TriggerAnswer { id, result: TriggerResult::Unavailable { reason } });
             return answer;
         }
-        let receipt = Receipt::new(self.shared.trigger_source, self.core.counters().admitted);
+        // Each trigger has a position of its own: the key of a run that answers another one must be another.
+        let counters = self.core.counters();
+        let receipt = Receipt::new(self.shared.trigger_source, counters.admitted + counters.present);
         let arrival = Arrival { id: &id, kind: 0, worker: worker.0, receipt, class: ArrivalClass::Trigger };
         let admission = self.core.handle_event(now, &arrival, &mut self.commands);
         let result = match (admission, wait) {
@@ -142,7 +144,7 @@ impl ShardLoop {
         let why = self.core.why(&id);
         let (reason, sentence) = self.why_text(&why);
         let entry = self.core.view(&id).map(|view| self.queue_entry(&view));
-        let held = self.intakes.iter().any(|(_, batch)| batch.iter().any(|event| event.id == id));
+        let held = self.intakes.iter().any(|held| held.holds(&id));
         let state = match why {
             Why::Idle => IdState::Idle,
             Why::Next | Why::WorkerBusy { .. } | Why::KindBusy { .. } | Why::Draining => IdState::Pending,
@@ -213,7 +215,8 @@ impl ShardLoop {
     fn status(&self) -> ShardStatus {
         let token = self.term.token(0).to_string();
         let term = token.rsplit_once('-').map(|(term, _)| term.to_owned());
-        ShardStatus { shard: self.id, led: true, term, counts: self.counts(), runs: self.core.counters().started }
+        let runs = self.core.counters().started - u64::from(self.core.running());
+        ShardStatus { shard: self.id, led: true, term, counts: self.counts(), runs }
     }
 
     fn counts(&self) -> Counts {

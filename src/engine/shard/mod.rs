@@ -4,21 +4,23 @@
 //! carries its commands out, starts what may start, and waits. Nothing else touches the scheduler, so nothing is
 //! locked.
 //!
-//! `runs` starts and ends runs, `records` writes what is owed, `answers` serves people.
+//! `intakes` takes what streams hand over, `runs` starts and ends runs, `records` writes what is owed, `answers` serves
+//! people, `term` begins and ends a term, `stop` leads through a stop.
 
 mod answers;
+mod intakes;
 mod notes;
 mod records;
 mod runs;
 mod spans;
+mod stop;
+mod term;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::intake::{Batch, Intake};
+use super::intake::Batch;
 use super::journal::Journal;
 use super::news::{Point, ShardNews};
 use super::shared::Shared;
@@ -26,21 +28,19 @@ use super::stats::Durations;
 use super::view::{
     Explanation, JournalEntry, JournalQuery, QueuePage, QueueQuery, ShardStatus, SteerAnswer, TriggerAnswer, WaitFor,
 };
-use crate::contract::{Class, Leadership, Source, StoreError, Term};
+use crate::contract::{Leadership, Source, StoreError, Term};
 use crate::id::{Receipt, ShardId, SourceId, WorkerId};
-use crate::scheduler::{
-    Admission, Arrival, ArrivalClass, Command, KindSettings, Priority, Settings, Shard, Slot, Time,
-};
+use crate::scheduler::{Command, Counters, KindSettings, Settings, Shard, Slot, Time};
+use intakes::Held;
 use notes::Notes;
 use records::Writer;
 use runs::{Ended, Runs};
+use stop::Stage;
 
 /// Runs started in one turn, at most; then others of the runtime get their turn too.
 const RUNS_PER_TURN: usize = 512;
 /// Messages taken in one turn, at most.
 const MESSAGES_PER_TURN: usize = 1_024;
-/// How long the last writes of a term may take after its runs have ended.
-const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// What a shard's loop can hear.
 ///
@@ -99,12 +99,14 @@ pub(crate) enum Message {
 /// Why a term's loop ended.
 #[derive(Debug)]
 pub(crate) enum TermEnd {
-    /// As asked; all that was owed is recorded, unless this says otherwise.
-    Drained { unwritten: usize },
+    /// As asked; so many owed records were not written, and so many dead letters have not arrived.
+    Drained { records: usize, letters: usize },
     /// Leadership was lost.
     Lost,
-    /// The store cannot be read.
+    /// The store cannot be used.
     Store(StoreError),
+    /// A run blocks its thread and has not ended: only the end of the process ends it (C4).
+    Stuck(String),
 }
 
 /// The loop of one shard for one term.
@@ -115,7 +117,7 @@ pub(crate) struct ShardLoop {
     core: Shard,
     commands: Vec<Command>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    intakes: Vec<(Arc<Intake>, Batch)>,
+    intakes: Vec<Held>,
     intakes_version: u64,
     spare: Batch,
     runs: Runs,
@@ -127,24 +129,10 @@ pub(crate) struct ShardLoop {
     sources: Vec<Option<Arc<Source>>>,
     stage: Stage,
     store_failed: Option<StoreError>,
-}
-
-/// How far a stop has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Running,
-    /// Nothing starts; runs may finish until then.
-    Draining {
-        until: Time,
-    },
-    /// Runs were told to stop; they are cut off then.
-    Cancelling {
-        until: Time,
-    },
-    /// Only writes are left; given up then.
-    Writing {
-        until: Time,
-    },
+    /// Permits taken from the pool of each kind and not given back.
+    permits: Vec<u32>,
+    /// The counters of the terms before this one: what is shown only grows.
+    before: Counters,
 }
 
 impl ShardLoop {
@@ -174,14 +162,25 @@ impl ShardLoop {
             sources: Vec::new(),
             stage: Stage::Running,
             store_failed: None,
+            permits: vec![0; shared.kinds.len()],
+            before: term::counters(&shared.door(term.shard).stats),
             shared,
         }
     }
 
     /// Runs the term until it is told to stop or leadership is lost; gives the inbox back for the next term.
     pub(crate) async fn run(mut self, leadership: &Leadership) -> (mpsc::UnboundedReceiver<Message>, TermEnd) {
-        let end = match self.recover().await {
-            Err(error) => TermEnd::Store(error),
+        let stop = self.shared.stop.shards.clone();
+        // A store that does not answer must not hold up a stop (B89).
+        let recovered = tokio::select! {
+            biased;
+            () = leadership.ended.cancelled() => Err(TermEnd::Lost),
+            () = leadership.ending.cancelled() => Err(TermEnd::Drained { records: 0, letters: 0 }),
+            () = stop.cancelled() => Err(TermEnd::Drained { records: 0, letters: 0 }),
+            recovered = self.recover() => recovered.map_err(TermEnd::Store),
+        };
+        let end = match recovered {
+            Err(end) => end,
             Ok(()) => {
                 self.begin();
                 let end = self.turns(leadership).await;
@@ -190,74 +189,31 @@ impl ShardLoop {
             }
         };
         self.writer.stop().await;
+        // Ends of runs and answers of the store belong to this term, and its numbers mean other things in the next.
+        while self.inbox.try_recv().is_ok() {}
         (self.inbox, end)
-    }
-
-    fn begin(&mut self) {
-        let door = self.shared.door(self.id);
-        door.stats.terms.fetch_add(1, Relaxed);
-        door.stats.led.store(1, Relaxed);
-        door.led.store(true, Relaxed);
-        self.shared.led.send_modify(|led| {
-            if !led.contains(&self.id) {
-                led.push(self.id);
-                led.sort_unstable();
-            }
-        });
-    }
-
-    fn finish(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let door = shared.door(self.id);
-        door.led.store(false, Relaxed);
-        door.beacon.idle();
-        for kind in &shared.kinds {
-            kind.pool.forget(self.id);
-        }
-        shared.led.send_modify(|led| led.retain(|shard| *shard != self.id));
-        // What was handed over and not taken is dropped with the term: its source still owes it, or a resync finds it.
-        for (intake, _) in &self.intakes {
-            intake.empty();
-        }
-        self.publish();
-        door.stats.led.store(0, Relaxed);
-        for gauge in door.stats.pending.iter().chain([
-            &door.stats.running,
-            &door.stats.delayed,
-            &door.stats.parked,
-            &door.stats.records,
-            &door.stats.seats,
-            &door.stats.timers,
-            &door.stats.overdue,
-            &door.stats.full,
-            &door.stats.oldest_hold_ms,
-        ]) {
-            gauge.store(0, Relaxed);
-        }
-        // What the loop holds of the next term's questions is answered by their dropped senders.
-        self.notes.clear();
     }
 
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
         loop {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             let mut busy = self.take_messages(now);
             busy |= self.take_intakes(now);
             busy |= self.take_time(now);
             self.carry_out();
             busy |= self.start_runs() == RUNS_PER_TURN;
+            busy |= self.held_has_room();
             self.end_turn();
             if leadership.ended.is_cancelled() {
-                self.runs.cut_all();
-                return TermEnd::Lost;
+                return self.cut_off(TermEnd::Lost).await;
             }
             if let Some(error) = self.store_failed.take() {
-                self.runs.cut_all();
-                return match error {
+                let end = match error {
                     StoreError::Fenced => TermEnd::Lost,
                     error => TermEnd::Store(error),
                 };
+                return self.cut_off(end).await;
             }
             if let Some(end) = self.advance_stop(leadership) {
                 return end;
@@ -274,8 +230,8 @@ impl ShardLoop {
         self.shared.clock.now()
     }
 
-    fn beacon_busy(&self, now: Time) {
-        self.shared.door(self.id).beacon.busy(now.0 / 1_000_000);
+    fn beacon_busy(&self) {
+        self.shared.door(self.id).beacon.busy();
     }
 
     /// Waits until something happens or something is due.
@@ -304,7 +260,7 @@ impl ShardLoop {
         };
         if let Some(message) = message {
             let now = self.now();
-            self.beacon_busy(now);
+            self.beacon_busy();
             self.handle(now, message);
         }
     }
@@ -327,63 +283,6 @@ impl ShardLoop {
             question => self.answer(now, question),
         }
         self.carry_out();
-    }
-
-    /// Takes what the streams have handed over. Gives whether there may be more.
-    fn take_intakes(&mut self, now: Time) -> bool {
-        self.refresh_intakes();
-        if self.stage != Stage::Running {
-            return false;
-        }
-        let mut more = false;
-        for index in 0..self.intakes.len() {
-            let mut held = std::mem::take(&mut self.intakes[index].1);
-            if held.is_empty() {
-                held = self.intakes[index].0.take(std::mem::take(&mut self.spare));
-            }
-            if held.is_empty() {
-                self.spare = held;
-                continue;
-            }
-            let class = self.intakes[index].0.class;
-            let refused = self.take_batch(now, class, &held);
-            more |= refused.is_empty();
-            self.intakes[index].1 = refused;
-            held.clear();
-            self.spare = held;
-        }
-        more
-    }
-
-    /// Hands a batch to the scheduler; gives the events that found no room, in order.
-    fn take_batch(&mut self, now: Time, class: Class, batch: &Batch) -> Batch {
-        let mut refused = Batch::default();
-        let class = arrival_class(class);
-        for event in batch.iter() {
-            let arrival = Arrival { id: event.id, kind: 0, worker: event.worker.0, receipt: event.receipt, class };
-            match self.core.handle_event(now, &arrival, &mut self.commands) {
-                Admission::Refused => refused.push(event.id, event.worker, event.receipt, event.trace),
-                Admission::Admitted | Admission::Present => {
-                    if let Some(trace) = event.trace {
-                        self.notes.link(&self.core, event.id, trace);
-                    }
-                }
-            }
-        }
-        refused
-    }
-
-    fn refresh_intakes(&mut self) {
-        let door = self.shared.door(self.id);
-        let version = door.intakes_version.load(Relaxed);
-        if version == self.intakes_version {
-            return;
-        }
-        self.intakes_version = version;
-        let list = door.intakes.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for intake in list.iter().skip(self.intakes.len()) {
-            self.intakes.push((Arc::clone(intake), Batch::default()));
-        }
     }
 
     fn take_time(&mut self, now: Time) -> bool {
@@ -456,84 +355,10 @@ impl ShardLoop {
         }
         for (number, kind) in self.shared.kinds.iter().enumerate() {
             let idle = self.core.reclaim(kind_number(number));
+            self.permits[number] -= idle;
             if let Some(next) = kind.pool.give(idle).filter(|next| *next != self.id) {
                 self.shared.wake(next);
             }
-        }
-    }
-
-    /// Copies the numbers where others can read them.
-    fn publish(&self) {
-        let stats = &self.shared.door(self.id).stats;
-        let (levels, counters) = (self.core.levels(), self.core.counters());
-        for (to, from) in [
-            (&stats.admitted, counters.admitted),
-            (&stats.present, counters.present),
-            (&stats.refused, counters.refused),
-            (&stats.started, counters.started),
-            (&stats.records_full, counters.records_full),
-            (&stats.running, u64::from(self.core.running())),
-            (&stats.delayed, u64::from(self.core.delayed())),
-            (&stats.parked, u64::from(levels.parked)),
-            (&stats.records, u64::from(levels.records)),
-            (&stats.seats, u64::from(levels.admitted)),
-            (&stats.timers, u64::from(levels.timers)),
-            (&stats.overdue, u64::from(levels.overdue)),
-            (&stats.full, u64::from(self.intakes.iter().any(|(_, held)| !held.is_empty()))),
-            (&stats.oldest_hold_ms, self.core.oldest_hold().map_or(0, |time| time.0 / 1_000_000)),
-        ] {
-            to.store(from, Relaxed);
-        }
-        for (to, priority) in stats.pending.iter().zip(Priority::ALL) {
-            to.store(u64::from(self.core.waiting_in(priority)), Relaxed);
-        }
-    }
-
-    /// Leads a stop through its stages (L5): runs, then records.
-    fn advance_stop(&mut self, leadership: &Leadership) -> Option<TermEnd> {
-        let now = self.now();
-        if self.stage == Stage::Running {
-            let drain = self.shared.stop.shards.is_cancelled();
-            if !drain && !leadership.ending.is_cancelled() {
-                return None;
-            }
-            self.core.handle_drain(&mut self.commands);
-            self.carry_out();
-            let grace = self.shared.kinds.iter().map(|kind| kind.options.cancel_grace).max().unwrap_or_default();
-            let drain_time = if drain { self.shared.timing.drain.saturating_sub(grace) } else { Duration::ZERO };
-            self.stage = Stage::Draining { until: now.after(drain_time) };
-        }
-        if let Stage::Draining { until } = self.stage
-            && (now >= until || self.core.running() == 0)
-        {
-            self.stage = Stage::Cancelling { until: self.cancel_all(now, leadership) };
-        }
-        if let Stage::Cancelling { until } = self.stage
-            && (now >= until || self.core.running() == 0)
-        {
-            self.runs.cut_all();
-            if self.core.running() == 0 || now >= until.after(LAST_WRITES) {
-                self.stage = Stage::Writing { until: now.after(LAST_WRITES) };
-            }
-        }
-        self.carry_out();
-        self.end_turn();
-        match self.stage {
-            Stage::Writing { until } if self.writer.is_idle() || now >= until => {
-                Some(TermEnd::Drained { unwritten: self.writer.waiting() })
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Stage {
-    fn next_time(self) -> Option<Time> {
-        match self {
-            Self::Running => None,
-            Self::Draining { until } | Self::Writing { until } => Some(until),
-            // Looked at again soon: what was cut off ends when the runtime comes to it.
-            Self::Cancelling { until } => Some(until),
         }
     }
 }
@@ -571,14 +396,6 @@ fn settings(shared: &Shared) -> Settings {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-const fn arrival_class(class: Class) -> ArrivalClass {
-    match class {
-        Class::Event => ArrivalClass::Event,
-        Class::Resync => ArrivalClass::Resync,
-        Class::Trigger => ArrivalClass::Trigger,
-    }
 }
 
 fn kind_number(index: usize) -> u16 {

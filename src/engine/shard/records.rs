@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Message, ShardLoop};
 use crate::contract::{
@@ -15,7 +15,7 @@ use crate::contract::{
 };
 use crate::engine::log;
 use crate::engine::shared::Shared;
-use crate::id::Causes;
+use crate::id::{Causes, ShardId};
 use crate::scheduler::{ParkReason, Record, RecordReason, Recovered, Slot, Time};
 
 /// Changes committed together, at most.
@@ -34,19 +34,26 @@ enum Op {
     Erase(String),
 }
 
+/// What the writer's task has not done yet.
+#[derive(Default)]
+struct Waiting {
+    records: AtomicUsize,
+    letters: AtomicUsize,
+}
+
 /// The shard's way to the store: keeps the order of all changes.
 pub(super) struct Writer {
     ops: Vec<Op>,
     to_task: mpsc::UnboundedSender<Op>,
-    waiting: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    waiting: Arc<Waiting>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, term: Term) -> Self {
         let (to_task, ops) = mpsc::unbounded_channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(write(Arc::clone(shared), term, ops, Arc::clone(&waiting)));
+        let waiting = Arc::new(Waiting::default());
+        let task = AbortOnDropHandle::new(tokio::spawn(write(Arc::clone(shared), term, ops, Arc::clone(&waiting))));
         Self { ops: Vec::new(), to_task, waiting, task }
     }
 
@@ -59,20 +66,20 @@ impl Writer {
         if self.ops.is_empty() {
             return;
         }
-        self.waiting.fetch_add(self.ops.len(), Relaxed);
+        self.waiting.records.fetch_add(self.ops.len(), Relaxed);
         for op in self.ops.drain(..) {
             // The task ends before the loop only if the term is over; then nothing may be written any more.
             let _ = self.to_task.send(op);
         }
     }
 
-    /// How many changes are not durable yet.
-    pub(super) fn waiting(&self) -> usize {
-        self.ops.len() + self.waiting.load(Relaxed)
+    /// How many changes are not durable yet, and how many dead letters have not arrived.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        (self.ops.len() + self.waiting.records.load(Relaxed), self.waiting.letters.load(Relaxed))
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting() == 0
+        self.waiting() == (0, 0)
     }
 
     /// Ends the task; what it has not written is lost to this term.
@@ -83,7 +90,7 @@ impl Writer {
 }
 
 /// Writes until the term is over.
-async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver<Op>, waiting: Arc<AtomicUsize>) {
+async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver<Op>, waiting: Arc<Waiting>) {
     let (to_letters, letters) = mpsc::unbounded_channel();
     let mut letters = std::pin::pin!(send_letters(&shared, term, letters, &waiting));
     let mut group = Vec::with_capacity(GROUP_MAX);
@@ -91,23 +98,19 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
         while ops.recv_many(&mut group, GROUP_MAX).await > 0 {
             let mut written = Vec::new();
             let mut changes = Vec::with_capacity(group.len());
-            let mut mailed = 0;
             for op in group.drain(..) {
                 match op {
                     Op::Erase(id) => changes.push(RecordChange::Delete(id)),
                     Op::Put { record, slot, write, letter } => {
                         changes.push(RecordChange::Put(*record));
-                        match letter {
-                            // Without a durable record the letter is what makes the give-up durable (D3).
-                            Some((to, letter)) if !shared.is_durable() => {
-                                mailed += 1;
-                                let _ = to_letters.send((to, letter, Some((slot, write))));
-                            }
-                            Some((to, letter)) => {
-                                let _ = to_letters.send((to, letter, None));
-                                written.push((slot, write));
-                            }
-                            None => written.push((slot, write)),
+                        // Without a durable record the letter is what makes the give-up durable (D3).
+                        let by_letter = letter.is_some() && !shared.is_durable();
+                        if !by_letter {
+                            written.push((slot, write));
+                        }
+                        if let Some((to, letter)) = letter {
+                            waiting.letters.fetch_add(1, Relaxed);
+                            let _ = to_letters.send((to, letter, by_letter.then_some((slot, write))));
                         }
                     }
                 }
@@ -121,7 +124,7 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
             if !written.is_empty() {
                 let _ = shared.door(term.shard).messages.send(Message::Recorded(written));
             }
-            waiting.fetch_sub(count - mailed, Relaxed);
+            waiting.records.fetch_sub(count, Relaxed);
             shared.wake(term.shard);
         }
     };
@@ -131,9 +134,19 @@ async fn write(shared: Arc<Shared>, term: Term, mut ops: mpsc::UnboundedReceiver
     }
 }
 
+/// Under what name a store's problem is shown.
+pub(super) fn store_problem(shard: ShardId) -> String {
+    format!("store {shard}")
+}
+
+/// Under what name a dead-letter topic's problem is shown.
+pub(super) fn letter_problem(shard: ShardId) -> String {
+    format!("dead letter {shard}")
+}
+
 /// Commits until it succeeds; `false` once the term is over.
 async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &[RecordChange]) -> bool {
-    let problem = format!("store {}", term.shard);
+    let problem = store_problem(term.shard);
     let mut delay = RETRY_FIRST;
     loop {
         match store.commit(term, changes).await {
@@ -161,13 +174,8 @@ async fn commit(shared: &Shared, store: &dyn RecordStore, term: Term, changes: &
 type ToSend = (Arc<dyn DeadLetter>, Letter, Option<(Slot, u64)>);
 
 /// Sends dead letters, one after the other, each until it has arrived.
-async fn send_letters(
-    shared: &Shared,
-    term: Term,
-    mut letters: mpsc::UnboundedReceiver<ToSend>,
-    waiting: &AtomicUsize,
-) {
-    let problem = format!("dead letter {}", term.shard);
+async fn send_letters(shared: &Shared, term: Term, mut letters: mpsc::UnboundedReceiver<ToSend>, waiting: &Waiting) {
+    let problem = letter_problem(term.shard);
     while let Some((to, letter, answer)) = letters.recv().await {
         let mut delay = RETRY_FIRST;
         while let Err(error) = to.send(letter.clone()).await {
@@ -181,11 +189,11 @@ async fn send_letters(
         shared.problems.clear(&problem);
         if let Some(write) = answer {
             let _ = shared.door(term.shard).messages.send(Message::Recorded(vec![write]));
-            waiting.fetch_sub(1, Relaxed);
-            shared.wake(term.shard);
         }
+        waiting.letters.fetch_sub(1, Relaxed);
+        shared.wake(term.shard);
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 impl ShardLoop {
@@ -195,7 +203,7 @@ impl ShardLoop {
         let mut after: Option<String> = None;
         let mut count = 0_usize;
         loop {
-            let page = store.load(self.id, after.as_deref(), LOAD_MAX).await?;
+            let page = self.load(&*store, after.as_deref()).await?;
             let now = self.now();
             for record in &page {
                 self.recover_one(now, record);
@@ -207,6 +215,29 @@ impl ShardLoop {
             }
             after = page.last().map(|record| record.id.clone());
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Loads a page of records. A store that does not answer, or refuses, is asked again: it may be back in a moment.
+    async fn load(&self, store: &dyn RecordStore, after: Option<&str>) -> Result<Vec<OwedRecord>, StoreError> {
+        let problem = store_problem(self.id);
+        let mut delay = RETRY_FIRST;
+        loop {
+            match store.load(self.id, after, LOAD_MAX).await {
+                Ok(page) => {
+                    self.shared.problems.clear(&problem);
+                    return Ok(page);
+                }
+                Err(error @ (StoreError::Unknown(_) | StoreError::Refused(_))) => {
+                    if delay == RETRY_FIRST {
+                        log::store_unread(&self.shared, self.id, &error);
+                    }
+                    self.shared.problems.set(&problem, format!("owed records cannot be read: {error}"), false);
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX);
         }
     }
 
@@ -315,5 +346,6 @@ impl ShardLoop {
 
 /// The text cut to what a record keeps, at a character's end.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(RECORD_ERROR_BYTES_MAX)]
+    let end = (0..=RECORD_ERROR_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }

@@ -4,9 +4,10 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fnv::FnvHashMap;
@@ -79,8 +80,25 @@ impl Runs {
         self.active.get(&slot.0).map(|active| active.start.causes)
     }
 
+    /// How many runs have a task.
+    pub(super) fn count(&self) -> usize {
+        self.active.len()
+    }
+
+    /// The ids of the runs that have a task.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.active.values().map(|active| &*active.start.id)
+    }
+
     fn is_active(&self, slot: Slot, run: u64) -> bool {
         self.active.get(&slot.0).is_some_and(|active| active.start.run == run)
+    }
+}
+
+/// Whoever drops the loop in mid-term wants nothing to go on.
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.cut_all();
     }
 }
 
@@ -111,6 +129,7 @@ impl ShardLoop {
             let wanted = if alone { u32::MAX } else { self.core.waiting().min(kind.options.concurrency) };
             if !alone || self.core.is_starved(kind_number(number)) {
                 let taken = kind.pool.take(self.id, wanted);
+                self.permits[number] += taken;
                 self.core.grant(kind_number(number), taken);
             }
         }
@@ -137,7 +156,7 @@ impl ShardLoop {
                 self.runs.future = Some(future);
                 self.run_ended(start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => self.run_ended(start, Ended::Panicked(panic_text(&*panic)), None, now, end),
+            Err(panic) => self.run_ended(start, Ended::Panicked(panic_text(panic)), None, now, end),
         }
         end
     }
@@ -193,22 +212,13 @@ impl ShardLoop {
     }
 
     /// Gives a run that is still pending a task of its own.
-    fn give_task(&mut self, start: Start, run: Arc<Run>, mut future: RunFuture, began: Time) {
+    fn give_task(&mut self, start: Start, run: Arc<Run>, future: RunFuture, began: Time) {
         let signal = run.parts.signal().clone();
         drop(run);
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
-        let task = tokio::spawn(async move {
-            // Dropped after the future, also when the task is aborted: so the end is heard when the run has really
-            // ended.
-            let mut last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
-            let polled =
-                std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.poll(context))) {
-                    Ok(poll) => poll.map(Ended::Returned),
-                    Err(panic) => Poll::Ready(Ended::Panicked(panic_text(&*panic))),
-                });
-            last.ended = Some(polled.await);
-        });
+        let last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
+        let task = tokio::spawn(RunTask { future, last });
         let kind = usize::from(start.kind);
         if let Some(timeout) = self.shared.kinds[kind].options.timeout {
             if self.runs.deadlines.len() <= kind {
@@ -233,6 +243,14 @@ impl ShardLoop {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
         }
         self.run_ended(active.start, ended, active.reason, active.began, now);
+    }
+
+    /// A run that was cut off at the end of a term has ended; nothing follows.
+    pub(super) fn forget_run(&mut self, slot: Slot, run: u64) {
+        if self.runs.is_active(slot, run) {
+            self.runs.active.remove(&slot.0);
+            self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
+        }
     }
 
     /// Every run ends here.
@@ -359,6 +377,15 @@ impl ShardLoop {
         }
     }
 
+    /// The runs that a stop could not end.
+    pub(super) fn record_stuck_runs(&mut self, now: Time) {
+        let slots: Vec<Slot> =
+            self.runs.active.values().filter(|active| !active.stuck).map(|active| active.start.slot).collect();
+        for slot in slots {
+            self.run_is_stuck(now, slot);
+        }
+    }
+
     /// A run blocks its thread: nobody can end it but the end of the process. Its attempt is recorded first (C4).
     fn run_is_stuck(&mut self, now: Time, slot: Slot) {
         let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
@@ -375,6 +402,28 @@ impl ShardLoop {
 
 fn stuck_key(id: &str) -> String {
     format!("stuck {id}")
+}
+
+/// A run with a task of its own. Dropped, also before it was ever polled, its future goes first: so the end is heard
+/// when the run has really ended.
+struct RunTask {
+    future: RunFuture,
+    last: LastWord,
+}
+
+impl Future for RunTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let ended = match catch_unwind(AssertUnwindSafe(|| this.future.poll(context))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(result)) => Ended::Returned(result),
+            Err(panic) => Ended::Panicked(panic_text(panic)),
+        };
+        this.last.ended = Some(ended);
+        Poll::Ready(())
+    }
 }
 
 /// Says how a run ended, whatever happens to its task.
@@ -455,11 +504,15 @@ const fn cancel_text(reason: CancelReason) -> &'static str {
     }
 }
 
-/// The text of a panic, whatever its payload (B19).
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    panic
+/// The text of a panic, whatever its payload (B19): one that panics when it is dropped does no harm either.
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with a payload that is no text".to_owned())
+        .unwrap_or_else(|| "with a payload that is no text".to_owned());
+    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
 }

@@ -72,7 +72,7 @@ impl Shard {
         let counted = super::Levels {
             admitted: self.count(|entry| entry.seat == Seat::Admitted),
             timers: self.count(|entry| entry.seat == Seat::Timer),
-            parked: self.count(|entry| entry.state == State::Parked),
+            parked: self.count(|entry| entry.parked.is_some()),
             records: flag(Flags::ANY_RECORD),
             idle: self.count(|entry| entry.state == State::Idle),
             overdue: flag(Flags::OVERDUE),

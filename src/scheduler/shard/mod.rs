@@ -57,7 +57,7 @@ pub struct Levels {
     pub admitted: u32,
     /// Places taken of `timers`.
     pub timers: u32,
-    /// Parked ids.
+    /// Parked ids, those among them that a resync gives an attempt.
     pub parked: u32,
     /// Ids with an owed record, or one that is being written.
     pub records: u32,
@@ -268,8 +268,9 @@ impl Shard {
     fn enter_parked(&mut self, slot: Slot, reason: ParkReason) {
         let entry = &mut self.slab[slot];
         entry.state = State::Parked;
-        entry.parked = Some(reason);
-        self.levels.parked += 1;
+        if entry.parked.replace(reason).is_none() {
+            self.levels.parked += 1;
+        }
         self.sit(slot, Seat::None);
     }
 
@@ -304,7 +305,8 @@ impl Shard {
                 self.slab[slot].flags.clear(Flags::TOO_SOON);
                 self.delayed.remove(&mut self.slab, slot);
             }
-            State::Parked => self.levels.parked -= 1,
+            // It stays counted until it starts anew: an attempt that a resync gives it does not end the parking.
+            State::Parked => {}
             State::Idle => {
                 self.idle.remove(&mut self.slab, slot);
                 self.levels.idle -= 1;

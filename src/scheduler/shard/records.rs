@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number, low_half};
+use super::{Flags, Mark, Priority, Seat, Shard, Slot, State, is_number, low_half};
 use crate::id::{Causes, SourceId};
 use crate::scheduler::command::{Command, Record, RecordReason};
 use crate::scheduler::settings::DELAY_MAX;
@@ -103,16 +103,17 @@ impl Shard {
     #[must_use]
     pub fn record(&self, now: Time, slot: Slot) -> Option<Record> {
         let entry = &self.slab[slot];
-        let (due, reason) = match entry.state {
-            State::Free | State::Idle => return None,
-            State::Parked => (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp))),
-            // A resync's one attempt does not end the parking.
-            _ if entry.flags.has(Flags::PROBE) => {
-                (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp)))
+        if matches!(entry.state, State::Free | State::Idle) {
+            return None;
+        }
+        let (due, reason) = match (entry.state, entry.parked) {
+            // An attempt that a resync gives it does not end the parking.
+            (_, Some(reason)) => (now, RecordReason::Parked(reason)),
+            (State::Delayed, None) if entry.flags.has(Flags::RETRYING | Flags::TOO_SOON) => {
+                (entry.due, RecordReason::Held)
             }
-            State::Delayed if entry.flags.has(Flags::RETRYING | Flags::TOO_SOON) => (entry.due, RecordReason::Held),
-            State::Delayed => (entry.due, RecordReason::Requested),
-            State::Pending | State::Running => (now, RecordReason::Held),
+            (State::Delayed, None) => (entry.due, RecordReason::Requested),
+            _ => (now, RecordReason::Held),
         };
         let causes = match entry.state {
             State::Running if !entry.flags.has(Flags::DIRTY) => Causes::NONE,
@@ -275,7 +276,8 @@ impl Shard {
     pub(super) fn may_park(&self, slot: Slot) -> bool {
         let entry = &self.slab[slot];
         let max = self.settings.owed_records_max.get();
-        self.levels.parked < max && (entry.flags.has(Flags::ANY_RECORD) || self.levels.records < max)
+        let counted = entry.parked.is_some();
+        (counted || self.levels.parked < max) && (entry.flags.has(Flags::ANY_RECORD) || self.levels.records < max)
     }
 }
 

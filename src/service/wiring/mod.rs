@@ -1,7 +1,7 @@
 //! From a config to adapters, engine and servers. The one place that names concrete adapters.
 //!
-//! Must never decide anything that the config or the engine decides. Tested through the binary, in `tests/it/run.rs` and
-//! `tests/live`.
+//! Must never decide anything that the config or the engine decides. Tested through the binary, in `tests/it/run.rs`
+//! and `tests/live`.
 
 mod dump;
 #[cfg(feature = "kafka")]

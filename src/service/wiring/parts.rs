@@ -12,8 +12,8 @@ use crate::hooks::{Exec, ExecList, ExecSettings, HttpList, HttpSettings, Webhook
 use crate::local::{FileStore, LocalElector, MemoryStore, Resync};
 use crate::service::config::{self, Config, List, StreamSource, Target};
 
-/// A command that was told to stop gets this share of `cancel_grace` before it is killed, so that it is gone before its run
-/// is cut off.
+/// A command that was told to stop gets this share of `cancel_grace` before it is killed, so that it is gone before
+/// its run is cut off.
 const TERM_SHARE: f64 = 0.5;
 
 /// Where owed records are kept, and who leads.

@@ -7,7 +7,7 @@
 
 mod durable;
 mod observer;
-mod plan;
+pub(crate) mod plan;
 mod term;
 
 use std::hash::{DefaultHasher, Hash, Hasher};

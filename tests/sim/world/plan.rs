@@ -8,19 +8,19 @@ use evenkeel::scheduler::{ArrivalClass, DELAY_MAX, KindSettings, Outcome, Retry,
 use crate::random::Random;
 
 /// The shape of a world.
-pub(super) struct Plan {
-    pub(super) settings: Settings,
-    pub(super) ids: usize,
-    pub(super) sources: usize,
-    pub(super) permits: u32,
-    pub(super) start: u64,
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) ids: usize,
+    pub(crate) sources: usize,
+    pub(crate) permits: u32,
+    pub(crate) start: u64,
     /// One worker has more to do than it can, and two ids are only ever listed by a resync.
-    pub(super) busy: bool,
+    pub(crate) busy: bool,
 }
 
 /// How a run ends; times are from then on.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum End {
+pub(crate) enum End {
     Done,
     Again(Duration),
     AgainInThePast,
@@ -32,7 +32,7 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn at(self, now: Time) -> Outcome {
+    pub(crate) fn at(self, now: Time) -> Outcome {
         match self {
             Self::Done => Outcome::Done(None),
             Self::Again(delay) => Outcome::Done(Some(now.after(delay))),
@@ -48,7 +48,7 @@ impl End {
 
 /// One step.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Produce { source: usize, id: Option<usize>, class: ArrivalClass },
     Deliver { source: usize },
     Untracked { id: usize, class: ArrivalClass },
@@ -70,7 +70,7 @@ pub(super) enum Op {
 }
 
 impl Plan {
-    pub(super) fn new(seed: u64, hash_seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, hash_seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let ids = usize::try_from(random.between(1, 9)).unwrap();
         let sources = usize::try_from(random.between(1, 3)).unwrap();
@@ -84,6 +84,15 @@ impl Plan {
             settings.admitted_max = NonZeroU32::MIN.saturating_add(10);
         }
         Self { settings, ids: if busy { 9 } else { ids }, sources, permits, start, busy }
+    }
+}
+
+impl Plan {
+    /// The kind and the worker of an id.
+    pub(crate) fn lane(&self, id: usize) -> (u16, u16) {
+        let kinds = self.settings.kinds.len();
+        let (kind, worker) = (id % kinds, id / kinds % usize::from(self.settings.kinds[id % kinds].workers.get()));
+        (u16::try_from(kind).unwrap(), u16::try_from(worker).unwrap())
     }
 }
 
@@ -120,7 +129,7 @@ const WEIGHTS: [u64; 18] = [12, 14, 10, 14, 14, 1, 9, 2, 2, 2, 2, 6, 8, 4, 4, 1,
 const AT_ONCE_MAX: Duration = Duration::from_secs(4 * 3_600);
 
 /// The history of a seed: its first steps are the same however long it is.
-pub(super) fn history(seed: u64, steps: usize) -> Vec<Op> {
+pub(crate) fn history(seed: u64, steps: usize) -> Vec<Op> {
     let plan = Plan::new(seed, 0);
     let random = &mut Random::new(!seed);
     let mut weights = WEIGHTS.map(|weight| weight * *random.pick(&[1, 2, 2, 4, 8]) * u64::from(!random.percent(5)));

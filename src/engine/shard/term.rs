@@ -1,0 +1,103 @@
+//! The beginning and the end of a term, and its numbers where others can read them.
+//!
+//! Must never leave anything of a term behind for the next one: no permit, no level, no problem; only counters go on
+//! (B75, B76). Tested in `tests/it/engine_terms.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::ShardLoop;
+use super::records::{letter_problem, store_problem};
+use crate::engine::stats::ShardStats;
+use crate::scheduler::{Counters, Priority};
+
+impl ShardLoop {
+    pub(super) fn begin(&mut self) {
+        let door = self.shared.door(self.id);
+        door.stats.terms.fetch_add(1, Relaxed);
+        door.stats.led.store(1, Relaxed);
+        door.led.store(true, Relaxed);
+        self.shared.led.send_modify(|led| {
+            if !led.contains(&self.id) {
+                led.push(self.id);
+                led.sort_unstable();
+            }
+        });
+    }
+
+    pub(super) fn finish(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let door = shared.door(self.id);
+        door.led.store(false, Relaxed);
+        door.beacon.idle();
+        for (kind, permits) in shared.kinds.iter().zip(&mut self.permits) {
+            kind.pool.forget(self.id);
+            if let Some(next) = kind.pool.give(std::mem::take(permits)) {
+                shared.wake(next);
+            }
+        }
+        shared.led.send_modify(|led| led.retain(|shard| *shard != self.id));
+        // What was handed over and not taken is dropped with the term: its source still owes it, or a resync finds it.
+        for held in &self.intakes {
+            held.intake.empty();
+        }
+        self.publish();
+        door.stats.led.store(0, Relaxed);
+        for gauge in door.stats.pending.iter().chain([
+            &door.stats.running,
+            &door.stats.delayed,
+            &door.stats.parked,
+            &door.stats.records,
+            &door.stats.seats,
+            &door.stats.timers,
+            &door.stats.overdue,
+            &door.stats.full,
+            &door.stats.oldest_hold_ms,
+        ]) {
+            gauge.store(0, Relaxed);
+        }
+        // Who waits for an answer hears that the term is over.
+        self.notes.clear();
+        shared.problems.clear(&store_problem(self.id));
+        shared.problems.clear(&letter_problem(self.id));
+    }
+
+    /// Copies the numbers where others can read them.
+    pub(super) fn publish(&self) {
+        let stats = &self.shared.door(self.id).stats;
+        let (levels, counters, before) = (self.core.levels(), self.core.counters(), self.before);
+        for (to, from) in [
+            (&stats.admitted, before.admitted + counters.admitted),
+            (&stats.present, before.present + counters.present),
+            (&stats.refused, before.refused + counters.refused),
+            (&stats.started, before.started + counters.started),
+            (&stats.records_full, before.records_full + counters.records_full),
+            (&stats.running, u64::from(self.core.running())),
+            (&stats.delayed, u64::from(self.core.delayed())),
+            (&stats.parked, u64::from(levels.parked)),
+            (&stats.records, u64::from(levels.records)),
+            (&stats.seats, u64::from(levels.admitted)),
+            (&stats.timers, u64::from(levels.timers)),
+            (&stats.overdue, u64::from(levels.overdue)),
+            (&stats.full, u64::from(self.is_full())),
+            (&stats.oldest_hold_ms, self.core.oldest_hold().map_or(0, |time| time.0 / 1_000_000)),
+        ] {
+            to.store(from, Relaxed);
+        }
+        for (to, priority) in stats.pending.iter().zip(Priority::ALL) {
+            to.store(u64::from(self.core.waiting_in(priority)), Relaxed);
+        }
+    }
+}
+
+/// The counters that a shard shows so far.
+pub(super) fn counters(stats: &ShardStats) -> Counters {
+    Counters {
+        admitted: ShardStats::get(&stats.admitted),
+        present: ShardStats::get(&stats.present),
+        refused: ShardStats::get(&stats.refused),
+        started: ShardStats::get(&stats.started),
+        records_full: ShardStats::get(&stats.records_full),
+        ..Counters::default()
+    }
+}
