@@ -22,9 +22,9 @@ pub enum Command {
     /// that is still held back stands before it.
     Release(Receipt),
     /// Write the owed record that [`Shard::record`](super::Shard::record) describes now, and answer with
-    /// [`Shard::handle_recorded`](super::Shard::handle_recorded) once it is durable, by the store or by a dead letter's
-    /// acknowledgement, or once the user's config says that it may be forgotten (D3); never, where it cannot be
-    /// durable. Until then its events are held back. Writes and deletes of one id keep their order.
+    /// [`Shard::handle_recorded`](super::Shard::handle_recorded) once it is durable. Until then its events are held
+    /// back. Writes and deletes of one id keep their order. Without a durable store this comes for give-ups only:
+    /// answer once the dead letter has arrived, or at once if the user's config says that it may be forgotten (D3).
     Write {
         /// Whose.
         slot: Slot,

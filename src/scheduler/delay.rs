@@ -148,7 +148,7 @@ impl DelayQueue {
     /// Recounts everything, for tests. Gives how many entries it met.
     pub(super) fn audit(&self, slab: &Slab) -> u32 {
         let mut met = 0;
-        for index in (0..self.near.len()).filter(|index| self.occupied.has(*index)) {
+        for index in self.occupied.iter() {
             assert!(!self.near[index].is_empty(), "an empty tick is marked as occupied");
             for slot in self.near[index].iter(slab) {
                 let entry = &slab[slot];
@@ -242,8 +242,15 @@ impl Bitmap {
         }
     }
 
-    fn has(&self, index: usize) -> bool {
-        self.words[index / 64] & (1 << (index % 64)) != 0
+    /// All set bits, for tests.
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..self.words.len()).flat_map(|word| {
+            let bits = self.words[word];
+            assert_eq!(bits != 0, self.summary[word / 64] & (1 << (word % 64)) != 0, "the summary of word {word}");
+            (0..if bits == 0 { 0 } else { 64 })
+                .filter(move |bit| bits & (1 << bit) != 0)
+                .map(move |bit| word * 64 + bit)
+        })
     }
 
     /// The first set bit from `start` on, going round.

@@ -138,6 +138,11 @@ impl Flags {
         self.0 == 0
     }
 
+    /// Whether no other one than these is set.
+    pub(super) const fn none_but(self, flags: u32) -> bool {
+        self.0 & !flags == 0
+    }
+
     /// Clears flags and says whether any was set.
     pub(super) const fn take(&mut self, flag: u32) -> bool {
         let had = self.has(flag);
@@ -164,7 +169,7 @@ pub(super) struct Entry {
     pub(super) running: Mark,
     /// The latest event; it names the idempotency key of the runs that answer it.
     pub(super) latest: Mark,
-    /// Since when it holds something back, in 1/16 s.
+    /// Since when it holds something back, in quarters of a second.
     pub(super) held_since: u32,
     /// The low half of the run's number.
     pub(super) run: u32,

@@ -1,4 +1,8 @@
 //! The seeded world: the scheduler against text scripts and naive models, with faults.
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
+mod history;
+mod model;
+mod random;
 mod scenario;
+mod world;

@@ -85,8 +85,9 @@ impl Shard {
     pub(super) fn start_anew(&mut self, slot: Slot) {
         self.forget_retry(slot);
         let entry = &mut self.slab[slot];
-        let stuck = entry.parked.take().is_some();
-        if std::mem::take(&mut entry.failures) > 0 || stuck {
+        let was_parked = entry.parked.take().is_some();
+        self.levels.parked -= u32::from(was_parked);
+        if std::mem::take(&mut entry.failures) > 0 || was_parked {
             self.outdate(slot);
         }
         let flags = &mut self.slab[slot].flags;

@@ -57,11 +57,11 @@ pub struct Levels {
     pub admitted: u32,
     /// Places taken of `timers`.
     pub timers: u32,
-    /// Parked ids.
+    /// Parked ids, those among them that a resync gives an attempt.
     pub parked: u32,
     /// Ids with an owed record, or one that is being written.
     pub records: u32,
-    /// Record writes that are not answered yet.
+    /// Ids whose record is being written.
     pub writing: u32,
     /// Idle ids that are still known.
     pub idle: u32,
@@ -157,7 +157,8 @@ impl Shard {
     /// When to call [`handle_time`](Self::handle_time) next, if nothing else happens before.
     #[must_use]
     pub fn next_time(&self) -> Option<Time> {
-        self.delayed.next_time().into_iter().chain(self.next_hold()).min()
+        let delayed = self.delayed.next_time().filter(|_| !self.faults.forget_timer);
+        delayed.into_iter().chain(self.next_hold()).min()
     }
 
     /// How many entries are where.
@@ -202,7 +203,7 @@ impl Shard {
         match fault {
             // An event that comes during a run asks for no further one.
             "dirty" => self.faults.ignore_dirty = true,
-            // What waits for a time is not put into the delay queue.
+            // What waits for a time wakes nobody.
             "timer" => self.faults.forget_timer = true,
             // Events count as done when their run begins.
             "settle" => self.faults.settle_early = true,
@@ -261,16 +262,15 @@ impl Shard {
         let entry = &mut self.slab[slot];
         entry.state = State::Delayed;
         entry.due = due;
-        if !self.faults.forget_timer {
-            self.delayed.insert(&mut self.slab, slot, now);
-        }
+        self.delayed.insert(&mut self.slab, slot, now);
     }
 
     fn enter_parked(&mut self, slot: Slot, reason: ParkReason) {
         let entry = &mut self.slab[slot];
         entry.state = State::Parked;
-        entry.parked = Some(reason);
-        self.levels.parked += 1;
+        if entry.parked.replace(reason).is_none() {
+            self.levels.parked += 1;
+        }
         self.sit(slot, Seat::None);
     }
 
@@ -303,21 +303,23 @@ impl Shard {
             }
             State::Delayed => {
                 self.slab[slot].flags.clear(Flags::TOO_SOON);
-                if !self.faults.forget_timer {
-                    self.delayed.remove(&mut self.slab, slot);
-                }
+                self.delayed.remove(&mut self.slab, slot);
             }
-            State::Parked => self.levels.parked -= 1,
+            // It stays counted until it starts anew: an attempt that a resync gives it does not end the parking.
+            State::Parked => {}
             State::Idle => {
                 self.idle.remove(&mut self.slab, slot);
                 self.levels.idle -= 1;
             }
-            State::Running => {
-                let (kind, lane) = (usize::from(entry.kind), entry.lane);
-                self.kinds[kind].ended(lane);
-            }
+            State::Running => self.end_run(slot),
             State::Free => debug_assert!(false, "a free place has nothing to leave"),
         }
+    }
+
+    /// Gives its slot of the lane and its permit back.
+    fn end_run(&mut self, slot: Slot) {
+        let (kind, lane) = (usize::from(self.slab[slot].kind), self.slab[slot].lane);
+        self.kinds[kind].ended(lane);
     }
 
     /// Gives the entry another seat. A place is never refused here: who must move, moves (D5).

@@ -22,7 +22,10 @@ impl Shard {
         if !self.is_run(slot, run) {
             return Next::Stale;
         }
-        self.leave(slot);
+        self.end_run(slot);
+        if outcome == Outcome::Done(None) && self.is_plain(slot) {
+            return self.done_and_idle(slot, out);
+        }
         let flags = &mut self.slab[slot].flags;
         let next = if flags.take(Flags::CANCELLING) {
             // Whatever it answered, a run that was told to stop covers nothing (K4).
@@ -45,6 +48,21 @@ impl Shard {
 
     fn is_run(&self, slot: Slot, run: u64) -> bool {
         slot.0 < self.slab.places() && self.slab[slot].state == State::Running && is_number(self.slab[slot].run, run)
+    }
+
+    /// Nothing is to be remembered of the id beyond its run and what that answers: true of most, so that their end costs
+    /// one look. What holds nothing but events is plain too.
+    fn is_plain(&self, slot: Slot) -> bool {
+        let entry = &self.slab[slot];
+        entry.flags.none_but(Flags::HOLDING) && entry.failures == 0 && entry.parked.is_none()
+    }
+
+    /// What [`done`](Self::done) comes to for a plain id.
+    fn done_and_idle(&mut self, slot: Slot, out: &mut Vec<Command>) -> Next {
+        self.marks.settle(&mut self.slab, slot, out);
+        self.unhold(slot);
+        self.enter_idle(slot);
+        Next::Idle
     }
 
     fn done(&mut self, now: Time, slot: Slot, again: Option<Time>, out: &mut Vec<Command>) -> Next {
@@ -206,10 +224,13 @@ impl Shard {
             return self.parked_but(now, slot, after);
         }
         self.keep_causes(slot, causes, Some(Receipt::new(SourceId::CANCELLED, u64::from(self.slab[slot].run))));
-        let entry = &mut self.slab[slot];
-        let priority = if entry.flags.take(Flags::DIRTY) { entry.priority } else { Priority::Event };
+        let asked = self.asked_meanwhile(slot);
+        if asked == Some(Priority::Event) && self.slab[slot].flags.has(Flags::PROBE | Flags::OVERDUE) {
+            self.start_anew(slot);
+        }
+        self.slab[slot].flags.clear(Flags::DIRTY);
         self.seat_for_run(slot);
-        self.enter_pending(now, slot, priority);
+        self.enter_pending(now, slot, asked.unwrap_or(Priority::Event));
         Next::Again
     }
 
@@ -236,9 +257,9 @@ impl Shard {
         Next::Again
     }
 
-    /// It was parked, but a resync listed it meanwhile: it gets its one attempt (D3).
+    /// It was parked, but a resync listed it meanwhile: it gets its one attempt (D3), if there is a place.
     fn parked_but(&mut self, now: Time, slot: Slot, meanwhile: Option<Priority>) -> Next {
-        if meanwhile == Some(Priority::Resync) {
+        if meanwhile == Some(Priority::Resync) && self.has_room() {
             self.admit(now, slot, ArrivalClass::Resync, false);
             return Next::Again;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Flags, Mark, ParkReason, Priority, Seat, Shard, Slot, State, is_number, low_half};
+use super::{Flags, Mark, Priority, Seat, Shard, Slot, State, is_number, low_half};
 use crate::id::{Causes, SourceId};
 use crate::scheduler::command::{Command, Record, RecordReason};
 use crate::scheduler::settings::DELAY_MAX;
@@ -11,8 +11,8 @@ use crate::scheduler::time::Time;
 /// Ids whose hold is looked at in one turn, at most.
 const HELD_MAX: usize = 512;
 
-/// Ticks a second in which the beginning of a hold is kept.
-const HOLD_TICKS: u64 = 16;
+/// Ticks a second in which the beginning of a hold is kept: 32 bits of them are 34 years.
+const HOLD_TICKS: u64 = 4;
 
 /// An owed record of an earlier term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,15 +69,16 @@ impl Shard {
 
     /// The write with this number is durable.
     pub fn handle_recorded(&mut self, now: Time, slot: Slot, write: u64, out: &mut Vec<Command>) {
-        self.levels.writing = self.levels.writing.saturating_sub(1);
-        if slot.0 >= self.slab.places() || !self.slab[slot].flags.has(Flags::WRITING) {
+        if slot.0 >= self.slab.places() {
             return;
         }
-        if !is_number(self.slab[slot].write, write) {
+        let entry = &mut self.slab[slot];
+        // A delete may have overtaken it, and the place have got another id since.
+        if !is_number(entry.write, write) || !entry.flags.take(Flags::WRITING) {
             return;
         }
-        self.slab[slot].flags.clear(Flags::WRITING);
-        self.slab[slot].flags.set(Flags::RECORDED);
+        entry.flags.set(Flags::RECORDED);
+        self.levels.writing -= 1;
         if self.faults.cover_late {
             self.marks.cover(&mut self.slab, slot, out);
         }
@@ -102,16 +103,17 @@ impl Shard {
     #[must_use]
     pub fn record(&self, now: Time, slot: Slot) -> Option<Record> {
         let entry = &self.slab[slot];
-        let (due, reason) = match entry.state {
-            State::Free | State::Idle => return None,
-            State::Parked => (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp))),
-            // A resync's one attempt does not end the parking.
-            _ if entry.flags.has(Flags::PROBE) => {
-                (now, RecordReason::Parked(entry.parked.unwrap_or(ParkReason::GivenUp)))
+        if matches!(entry.state, State::Free | State::Idle) {
+            return None;
+        }
+        let (due, reason) = match (entry.state, entry.parked) {
+            // An attempt that a resync gives it does not end the parking.
+            (_, Some(reason)) => (now, RecordReason::Parked(reason)),
+            (State::Delayed, None) if entry.flags.has(Flags::RETRYING | Flags::TOO_SOON) => {
+                (entry.due, RecordReason::Held)
             }
-            State::Delayed if entry.flags.has(Flags::RETRYING | Flags::TOO_SOON) => (entry.due, RecordReason::Held),
-            State::Delayed => (entry.due, RecordReason::Requested),
-            State::Pending | State::Running => (now, RecordReason::Held),
+            (State::Delayed, None) => (entry.due, RecordReason::Requested),
+            _ => (now, RecordReason::Held),
         };
         let causes = match entry.state {
             State::Running if !entry.flags.has(Flags::DIRTY) => Causes::NONE,
@@ -150,7 +152,8 @@ impl Shard {
         }
     }
 
-    /// Issues a write; while one is under way, the next waits for its answer.
+    /// Issues a write; while one is under way, the next waits for its answer. Without a durable store there is only the
+    /// dead letter of a give-up to ask for.
     pub(super) fn write(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let full = self.levels.records >= self.settings.owed_records_max.get();
         let entry = &mut self.slab[slot];
@@ -186,8 +189,10 @@ impl Shard {
     /// delete.
     pub(super) fn erase(&mut self, slot: Slot, out: &mut Vec<Command>) {
         let entry = &mut self.slab[slot];
-        let had = entry.flags.take(Flags::ANY_RECORD);
+        let writing = entry.flags.take(Flags::WRITING);
+        let had = entry.flags.take(Flags::RECORDED) || writing;
         entry.flags.clear(Flags::WRITE_AGAIN | Flags::NEWER | Flags::OUTDATED);
+        self.levels.writing -= u32::from(writing);
         if had {
             self.levels.records -= 1;
             let id = entry.id.clone().unwrap_or_default();
@@ -271,7 +276,8 @@ impl Shard {
     pub(super) fn may_park(&self, slot: Slot) -> bool {
         let entry = &self.slab[slot];
         let max = self.settings.owed_records_max.get();
-        self.levels.parked < max && (entry.flags.has(Flags::ANY_RECORD) || self.levels.records < max)
+        let counted = entry.parked.is_some();
+        (counted || self.levels.parked < max) && (entry.flags.has(Flags::ANY_RECORD) || self.levels.records < max)
     }
 }
 
