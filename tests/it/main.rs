@@ -15,6 +15,7 @@ mod client;
 mod config;
 mod elector;
 mod engine;
+mod engine_blocked;
 mod engine_events;
 mod engine_panics;
 mod engine_records;

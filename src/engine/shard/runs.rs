@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,15 +15,13 @@ use tokio::task::AbortHandle;
 
 use super::{Message, RUNS_PER_TURN, ShardLoop, kind_number};
 use crate::contract::{Action, CancelReason, CancelSignal, Failure, FailureKind, Leadership, Requeue, Run, RunParts};
+use crate::engine::beacon::Polled;
 use crate::engine::invoke::{RunFuture, empty, poll_once};
 use crate::engine::journal;
 use crate::engine::log;
 use crate::engine::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
 use crate::scheduler::{CancelCause, Next, Outcome, Slot, Start, Time};
-
-/// A run that was cut off and has not ended after this long blocks its thread; nothing here can stop it.
-const CUT_OFF_MAX: Duration = Duration::from_secs(5);
 
 /// How a run ended, as its task says.
 #[derive(Debug)]
@@ -57,7 +55,15 @@ struct Active {
     task: AbortHandle,
     reason: Option<CancelReason>,
     cut: bool,
-    stuck: bool,
+    stuck: Option<Stuck>,
+}
+
+/// A run that blocks its thread.
+struct Stuck {
+    /// The record write that says so, if one was issued.
+    write: Option<u64>,
+    /// Whether the liveness check knows.
+    said: bool,
 }
 
 impl Runs {
@@ -218,7 +224,10 @@ impl ShardLoop {
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
-        let task = tokio::spawn(RunTask { future, last });
+        let stuck = self.notes.get(slot).map_or(0, |note| note.stuck);
+        let polled = Arc::new(Polled::new(&start.id, start.attempt, stuck));
+        lock(&self.shared.door(self.id).polled).insert(slot.0, Arc::clone(&polled));
+        let task = tokio::spawn(RunTask { future, polled, last });
         let kind = usize::from(start.kind);
         if let Some(timeout) = self.shared.kinds[kind].options.timeout {
             if self.runs.deadlines.len() <= kind {
@@ -226,7 +235,7 @@ impl ShardLoop {
             }
             self.runs.deadlines[kind].push_back((began.after(timeout), slot, number));
         }
-        let active = Active { start, began, signal, task: task.abort_handle(), reason: None, cut: false, stuck: false };
+        let active = Active { start, began, signal, task: task.abort_handle(), reason: None, cut: false, stuck: None };
         self.runs.active.insert(slot.0, active);
     }
 
@@ -236,8 +245,9 @@ impl ShardLoop {
             return;
         }
         let Some(active) = self.runs.active.remove(&slot.0) else { return };
-        if active.stuck {
-            self.shared.problems.clear(&stuck_key(&active.start.id));
+        lock(&self.shared.door(self.id).polled).remove(&slot.0);
+        if active.stuck.is_some() {
+            self.shared.problems.clear(&log::stuck_key(&active.start.id));
         }
         if active.cut {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
@@ -249,7 +259,9 @@ impl ShardLoop {
     pub(super) fn forget_run(&mut self, slot: Slot, run: u64) {
         if self.runs.is_active(slot, run) {
             self.runs.active.remove(&slot.0);
-            self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
+            let door = self.shared.door(self.id);
+            lock(&door.polled).remove(&slot.0);
+            door.stats.cut_off.fetch_add(1, Relaxed);
         }
     }
 
@@ -289,6 +301,7 @@ impl ShardLoop {
         } else if success && let Some(note) = self.notes.get_mut(slot) {
             note.error = None;
             note.key = None;
+            note.stuck = 0;
         }
     }
 
@@ -367,12 +380,15 @@ impl ShardLoop {
             if let Some(active) = self.runs.active.get_mut(&slot.0).filter(|active| active.start.run == run) {
                 active.cut = true;
                 active.task.abort();
-                self.runs.cuts.push_back((now.after(CUT_OFF_MAX), slot, run));
+                self.runs.cuts.push_back((now.after(self.shared.patience.cut_off_max), slot, run));
             }
         }
         while let Some((slot, run)) = due(&mut self.runs.cuts, now) {
-            if self.runs.is_active(slot, run) {
-                self.run_is_stuck(now, slot);
+            match self.runs.active.get(&slot.0).filter(|active| active.start.run == run) {
+                Some(active) if active.stuck.is_none() => self.run_is_stuck(now, slot),
+                // Its record is not durable yet; that cannot be waited for any longer.
+                Some(_) => self.say_stuck(slot),
+                None => {}
             }
         }
     }
@@ -380,7 +396,7 @@ impl ShardLoop {
     /// The runs that a stop could not end.
     pub(super) fn record_stuck_runs(&mut self, now: Time) {
         let slots: Vec<Slot> =
-            self.runs.active.values().filter(|active| !active.stuck).map(|active| active.start.slot).collect();
+            self.runs.active.values().filter(|active| active.stuck.is_none()).map(|active| active.start.slot).collect();
         for slot in slots {
             self.run_is_stuck(now, slot);
         }
@@ -389,25 +405,51 @@ impl ShardLoop {
     /// A run blocks its thread: nobody can end it but the end of the process. Its attempt is recorded first (C4).
     fn run_is_stuck(&mut self, now: Time, slot: Slot) {
         let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
-        active.stuck = true;
-        let id = Arc::clone(&active.start.id);
-        self.shared.problems.set(stuck_key(&id), log::stuck_text(&id), true);
+        active.stuck = Some(Stuck { write: None, said: false });
+        let (id, run) = (Arc::clone(&active.start.id), active.start.run);
         log::stuck(&self.shared, self.id, &id);
         let note = self.notes.entry(slot);
         note.stuck = note.stuck.saturating_add(1);
         note.error = Some(log::stuck_text(&id).into());
-        self.record_stuck(now, slot);
+        let Some((_, write)) = self.core.record_now(&id, &mut self.commands) else { return self.say_stuck(slot) };
+        if let Some(stuck) = self.runs.active.get_mut(&slot.0).and_then(|active| active.stuck.as_mut()) {
+            stuck.write = Some(write);
+        }
+        self.runs.cuts.push_back((now.after(self.shared.patience.cut_off_max), slot, run));
+    }
+
+    /// Whether the run of this id blocks its thread.
+    pub(super) fn is_stuck(&self, slot: Slot) -> bool {
+        self.runs.active.get(&slot.0).is_some_and(|active| active.stuck.is_some())
+    }
+
+    /// A record is durable: if it is that of a run that blocks its thread, the process may be ended now.
+    pub(super) fn recorded_stuck(&mut self, slot: Slot, write: u64) {
+        let stuck = self.runs.active.get(&slot.0).and_then(|active| active.stuck.as_ref());
+        if stuck.and_then(|stuck| stuck.write).is_some_and(|wanted| wanted <= write) {
+            self.say_stuck(slot);
+        }
+    }
+
+    /// Makes the liveness check fail, once.
+    fn say_stuck(&mut self, slot: Slot) {
+        let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
+        let Some(stuck) = active.stuck.as_mut().filter(|stuck| !stuck.said) else { return };
+        stuck.said = true;
+        let id = &active.start.id;
+        self.shared.problems.set(log::stuck_key(id), log::stuck_text(id), true);
     }
 }
 
-fn stuck_key(id: &str) -> String {
-    format!("stuck {id}")
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A run with a task of its own. Dropped, also before it was ever polled, its future goes first: so the end is heard
 /// when the run has really ended.
 struct RunTask {
     future: RunFuture,
+    polled: Arc<Polled>,
     last: LastWord,
 }
 
@@ -416,7 +458,10 @@ impl Future for RunTask {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let ended = match catch_unwind(AssertUnwindSafe(|| this.future.poll(context))) {
+        this.polled.turn();
+        let poll = catch_unwind(AssertUnwindSafe(|| this.future.poll(context)));
+        this.polled.turn();
+        let ended = match poll {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(result)) => Ended::Returned(result),
             Err(panic) => Ended::Panicked(panic_text(panic)),
