@@ -104,8 +104,7 @@ impl Report {
 
     /// The same as a table for people.
     pub(crate) fn table(&self) {
-        const COLUMNS: [&str; 6] =
-            ["case", "items", "seconds", "cpu_us_per_item", "floor_cpu_us_per_item", "of_floor"];
+        const COLUMNS: [&str; 6] = ["case", "items", "seconds", "cpu_us_per_item", "floor_cpu_us_per_item", "of_floor"];
         eprintln!(
             "{:<22} {:>8} {:>9} {:>8} {:>8} {:>8}  more",
             "case", "items", "seconds", "cpu us", "floor us", "of floor"
