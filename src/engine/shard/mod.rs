@@ -8,6 +8,7 @@
 //! people, `term` begins and ends a term, `stop` leads through a stop.
 
 mod answers;
+mod deadlines;
 mod intakes;
 mod notes;
 mod records;
@@ -15,6 +16,7 @@ mod runs;
 mod spans;
 mod stop;
 mod term;
+mod verdict;
 
 use std::sync::Arc;
 

@@ -1,27 +1,27 @@
-//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4,
-//! D10).
+//! Starting and ending runs: first poll inline, a task only for what is pending.
+//!
+//! `deadlines` tells runs to stop and finds those that do not; `verdict` says what an end means.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use fnv::FnvHashMap;
 use tokio::task::AbortHandle;
 
+use super::verdict::{Verdict, panic_text};
 use super::{Message, RUNS_PER_TURN, ShardLoop, kind_number};
-use crate::contract::{Action, CancelReason, CancelSignal, Failure, FailureKind, Leadership, Requeue, Run, RunParts};
+use crate::contract::{Action, CancelReason, CancelSignal, Failure, Requeue, Run, RunParts};
 use crate::engine::beacon::Polled;
 use crate::engine::invoke::{RunFuture, empty, poll_once};
 use crate::engine::journal;
 use crate::engine::log;
 use crate::engine::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
-use crate::scheduler::{CancelCause, Next, Outcome, Slot, Start, Time};
+use crate::scheduler::{Next, Outcome, Slot, Start, Time};
 
 /// How a run ended, as its task says.
 #[derive(Debug)]
@@ -35,35 +35,35 @@ pub(crate) enum Ended {
 /// Runs under way.
 #[derive(Default)]
 pub(super) struct Runs {
-    active: FnvHashMap<u32, Active>,
+    pub(super) active: FnvHashMap<u32, Active>,
     /// Deadlines of runs, in the order of their starts: all runs of a kind have the same timeout.
-    deadlines: Vec<VecDeque<(Time, Slot, u64)>>,
+    pub(super) deadlines: Vec<VecDeque<(Time, Slot, u64)>>,
     /// When runs that were told to stop are cut off.
-    graces: VecDeque<(Time, Slot, u64)>,
+    pub(super) graces: VecDeque<(Time, Slot, u64)>,
     /// When runs that were cut off must have ended.
-    cuts: VecDeque<(Time, Slot, u64)>,
+    pub(super) cuts: VecDeque<(Time, Slot, u64)>,
     /// The run value and the box of the last run that ended at its first poll.
     kept: Option<Arc<Run>>,
     future: Option<RunFuture>,
 }
 
 /// A run that has a task of its own.
-struct Active {
-    start: Start,
-    began: Time,
-    signal: CancelSignal,
-    task: AbortHandle,
-    reason: Option<CancelReason>,
-    cut: bool,
-    stuck: Option<Stuck>,
+pub(super) struct Active {
+    pub(super) start: Start,
+    pub(super) began: Time,
+    pub(super) signal: CancelSignal,
+    pub(super) task: AbortHandle,
+    pub(super) reason: Option<CancelReason>,
+    pub(super) cut: bool,
+    pub(super) stuck: Option<Stuck>,
 }
 
 /// A run that blocks its thread.
-struct Stuck {
+pub(super) struct Stuck {
     /// The record write that says so, if one was issued.
-    write: Option<u64>,
+    pub(super) write: Option<u64>,
     /// Whether the liveness check knows.
-    said: bool,
+    pub(super) said: bool,
 }
 
 impl Runs {
@@ -96,7 +96,7 @@ impl Runs {
         self.active.values().map(|active| &*active.start.id)
     }
 
-    fn is_active(&self, slot: Slot, run: u64) -> bool {
+    pub(super) fn is_active(&self, slot: Slot, run: u64) -> bool {
         self.active.get(&slot.0).is_some_and(|active| active.start.run == run)
     }
 }
@@ -106,13 +106,6 @@ impl Drop for Runs {
     fn drop(&mut self) {
         self.cut_all();
     }
-}
-
-/// Takes the entries of a queue whose time has come.
-fn due(queue: &mut VecDeque<(Time, Slot, u64)>, now: Time) -> Option<(Slot, u64)> {
-    let (_, slot, run) = *queue.front().filter(|(time, _, _)| *time <= now)?;
-    queue.pop_front();
-    Some((slot, run))
 }
 
 impl ShardLoop {
@@ -329,116 +322,6 @@ impl ShardLoop {
             Requeue::At(wall) => self.shared.clock.moment(wall),
         }
     }
-
-    /// The scheduler wants a run to stop.
-    pub(super) fn cancel_run(&mut self, now: Time, slot: Slot, run: u64, cause: CancelCause) {
-        let reason = match cause {
-            CancelCause::Triggered => CancelReason::Triggered,
-            CancelCause::Asked => CancelReason::Asked,
-        };
-        self.tell_to_stop(now, slot, run, reason);
-    }
-
-    fn tell_to_stop(&mut self, now: Time, slot: Slot, run: u64, reason: CancelReason) {
-        let Some(active) = self.runs.active.get_mut(&slot.0).filter(|active| active.start.run == run) else { return };
-        if active.reason.is_some() {
-            return;
-        }
-        active.reason = Some(reason);
-        let _ = active.signal.reason.set(reason);
-        active.signal.token.cancel();
-        let grace = self.shared.kinds[usize::from(active.start.kind)].options.cancel_grace;
-        self.runs.graces.push_back((now.after(grace), slot, run));
-    }
-
-    /// Tells all runs to stop; gives the time at which they are cut off.
-    pub(super) fn cancel_all(&mut self, now: Time, leadership: &Leadership) -> Time {
-        let reason =
-            if leadership.ending.is_cancelled() { CancelReason::LeadershipLost } else { CancelReason::Shutdown };
-        let runs: Vec<(Slot, u64)> =
-            self.runs.active.values().map(|active| (active.start.slot, active.start.run)).collect();
-        for (slot, run) in runs {
-            self.tell_to_stop(now, slot, run, reason);
-        }
-        now.after(self.shared.kinds.iter().map(|kind| kind.options.cancel_grace).max().unwrap_or_default())
-    }
-
-    /// Timeouts, cut-offs, and runs that nothing can stop.
-    pub(super) fn check_deadlines(&mut self, now: Time) {
-        for kind in 0..self.runs.deadlines.len() {
-            // What has ended needs no deadline; only a long run keeps those behind it.
-            while let Some((_, slot, run)) = self.runs.deadlines[kind].front().copied()
-                && !self.runs.is_active(slot, run)
-            {
-                self.runs.deadlines[kind].pop_front();
-            }
-            while let Some((slot, run)) = due(&mut self.runs.deadlines[kind], now) {
-                self.tell_to_stop(now, slot, run, CancelReason::Timeout);
-            }
-        }
-        while let Some((slot, run)) = due(&mut self.runs.graces, now) {
-            if let Some(active) = self.runs.active.get_mut(&slot.0).filter(|active| active.start.run == run) {
-                active.cut = true;
-                active.task.abort();
-                self.runs.cuts.push_back((now.after(self.shared.patience.cut_off_max), slot, run));
-            }
-        }
-        while let Some((slot, run)) = due(&mut self.runs.cuts, now) {
-            match self.runs.active.get(&slot.0).filter(|active| active.start.run == run) {
-                Some(active) if active.stuck.is_none() => self.run_is_stuck(now, slot),
-                // Its record is not durable yet; that cannot be waited for any longer.
-                Some(_) => self.say_stuck(slot),
-                None => {}
-            }
-        }
-    }
-
-    /// The runs that a stop could not end.
-    pub(super) fn record_stuck_runs(&mut self, now: Time) {
-        let slots: Vec<Slot> =
-            self.runs.active.values().filter(|active| active.stuck.is_none()).map(|active| active.start.slot).collect();
-        for slot in slots {
-            self.run_is_stuck(now, slot);
-        }
-    }
-
-    /// A run blocks its thread: nobody can end it but the end of the process. Its attempt is recorded first (C4).
-    fn run_is_stuck(&mut self, now: Time, slot: Slot) {
-        let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
-        active.stuck = Some(Stuck { write: None, said: false });
-        let (id, run) = (Arc::clone(&active.start.id), active.start.run);
-        log::stuck(&self.shared, self.id, &id);
-        let note = self.notes.entry(slot);
-        note.stuck = note.stuck.saturating_add(1);
-        note.error = Some(log::stuck_text(&id).into());
-        let Some((_, write)) = self.core.record_now(&id, &mut self.commands) else { return self.say_stuck(slot) };
-        if let Some(stuck) = self.runs.active.get_mut(&slot.0).and_then(|active| active.stuck.as_mut()) {
-            stuck.write = Some(write);
-        }
-        self.runs.cuts.push_back((now.after(self.shared.patience.cut_off_max), slot, run));
-    }
-
-    /// Whether the run of this id blocks its thread.
-    pub(super) fn is_stuck(&self, slot: Slot) -> bool {
-        self.runs.active.get(&slot.0).is_some_and(|active| active.stuck.is_some())
-    }
-
-    /// A record is durable: if it is that of a run that blocks its thread, the process may be ended now.
-    pub(super) fn recorded_stuck(&mut self, slot: Slot, write: u64) {
-        let stuck = self.runs.active.get(&slot.0).and_then(|active| active.stuck.as_ref());
-        if stuck.and_then(|stuck| stuck.write).is_some_and(|wanted| wanted <= write) {
-            self.say_stuck(slot);
-        }
-    }
-
-    /// Makes the liveness check fail, once.
-    fn say_stuck(&mut self, slot: Slot) {
-        let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
-        let Some(stuck) = active.stuck.as_mut().filter(|stuck| !stuck.said) else { return };
-        stuck.said = true;
-        let id = &active.start.id;
-        self.shared.problems.set(log::stuck_key(id), log::stuck_text(id), true);
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -486,78 +369,4 @@ impl Drop for LastWord {
             let _ = self.messages.send(Message::Ended(self.slot, self.run, ended));
         }
     }
-}
-
-/// What a run's end means.
-struct Verdict {
-    outcome: Outcome,
-    cause: RunOutcome,
-    message: Option<Arc<str>>,
-    unchanged: bool,
-}
-
-impl Verdict {
-    fn of(
-        ended: Ended,
-        reason: Option<CancelReason>,
-        timeout: Option<Duration>,
-        time: impl FnOnce(Requeue) -> Time,
-    ) -> Self {
-        let plain = |outcome, cause, message: Option<Arc<str>>| Self { outcome, cause, message, unchanged: false };
-        match (reason, ended) {
-            (_, Ended::Panicked(text)) => {
-                plain(Outcome::Failed(None), RunOutcome::Panicked, Some(format!("panicked: {text}").into()))
-            }
-            (Some(CancelReason::Timeout), _) => {
-                let text = format!("took longer than {:?}", timeout.unwrap_or_default());
-                plain(Outcome::Failed(None), RunOutcome::TimedOut, Some(text.into()))
-            }
-            (Some(reason), _) => plain(Outcome::Cancelled, RunOutcome::Cancelled, Some(cancel_text(reason).into())),
-            (None, Ended::CutOff) => plain(Outcome::Cancelled, RunOutcome::Cancelled, Some("cut off".into())),
-            (None, Ended::Returned(Ok(action))) => {
-                let outcome = Outcome::Done(action.requeue().map(time));
-                let cause = if action.requeue().is_some() { RunOutcome::Requeued } else { RunOutcome::Done };
-                let unchanged = action.is_unchanged();
-                Self { outcome, cause, message: action.message().map(Arc::from), unchanged }
-            }
-            (None, Ended::Returned(Err(failure))) => {
-                let outcome = match failure.kind() {
-                    FailureKind::Transient(delay) => Outcome::Failed(delay),
-                    FailureKind::Terminal => Outcome::Terminal,
-                };
-                plain(outcome, RunOutcome::Failed, Some(failure.into_message().into()))
-            }
-        }
-    }
-
-    /// How it is shown, knowing what follows.
-    fn shown(&self, next: Next) -> RunOutcome {
-        match (self.cause, next) {
-            (RunOutcome::Failed | RunOutcome::Panicked | RunOutcome::TimedOut, Next::Parked(_)) => RunOutcome::GivenUp,
-            (cause, _) => cause,
-        }
-    }
-}
-
-const fn cancel_text(reason: CancelReason) -> &'static str {
-    match reason {
-        CancelReason::Triggered => "cancelled: triggered again",
-        CancelReason::Asked => "cancelled by request",
-        CancelReason::Timeout => "took too long",
-        CancelReason::Shutdown => "cancelled: the process is stopping",
-        CancelReason::LeadershipLost => "cancelled: leadership was lost",
-    }
-}
-
-/// The text of a panic, whatever its payload (B19): one that panics when it is dropped does no harm either.
-fn panic_text(panic: Box<dyn Any + Send>) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with a payload that is no text".to_owned());
-    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic))) {
-        std::mem::forget(again);
-    }
-    text
 }
