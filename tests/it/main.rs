@@ -22,6 +22,7 @@ mod engine_records;
 mod engine_results;
 mod engine_stop;
 mod engine_streams;
+mod engine_telemetry;
 mod engine_terms;
 mod engine_world;
 mod hooks;
