@@ -36,6 +36,7 @@ use notes::Notes;
 use records::Writer;
 use runs::{Ended, Runs};
 use stop::Stage;
+use term::Warned;
 
 /// Runs started in one turn, at most; then others of the runtime get their turn too.
 const RUNS_PER_TURN: usize = 512;
@@ -133,6 +134,7 @@ pub(crate) struct ShardLoop {
     permits: Vec<u32>,
     /// The counters of the terms before this one: what is shown only grows.
     before: Counters,
+    warned: [Warned; 2],
 }
 
 impl ShardLoop {
@@ -164,6 +166,7 @@ impl ShardLoop {
             store_failed: None,
             permits: vec![0; shared.kinds.len()],
             before: term::counters(&shared.door(term.shard).stats),
+            warned: Default::default(),
             shared,
         }
     }
