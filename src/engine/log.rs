@@ -44,6 +44,11 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
     }
 }
 
+/// Under what name a stuck run is shown.
+pub(crate) fn stuck_key(id: &str) -> String {
+    format!("stuck {id}")
+}
+
 pub(crate) fn stuck_text(id: &str) -> String {
     format!(
         "a run of {id:?} blocks its thread and cannot be stopped; end the process, and let the reconciler not block"

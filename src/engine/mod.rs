@@ -18,6 +18,7 @@ mod journal;
 mod log;
 mod news;
 mod options;
+mod patience;
 mod pool;
 mod shard;
 mod shared;

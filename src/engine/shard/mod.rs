@@ -8,6 +8,7 @@
 //! people, `term` begins and ends a term, `stop` leads through a stop.
 
 mod answers;
+mod deadlines;
 mod intakes;
 mod notes;
 mod records;
@@ -15,6 +16,7 @@ mod runs;
 mod spans;
 mod stop;
 mod term;
+mod verdict;
 
 use std::sync::Arc;
 
@@ -54,6 +56,8 @@ pub(crate) enum Message {
     Recorded(Vec<(Slot, u64)>),
     /// The store takes no more records in this term.
     StoreFailed(StoreError),
+    /// A run of this id that was reported to block its thread has gone on.
+    GoesOn(String),
     /// Requests of people and programs.
     Trigger {
         ids: Vec<(String, WorkerId)>,
@@ -283,6 +287,7 @@ impl ShardLoop {
             Message::Ended(slot, run, ended) => self.task_ended(now, slot, run, ended),
             Message::Recorded(writes) => self.recorded(now, &writes),
             Message::StoreFailed(error) => self.store_failed = Some(error),
+            Message::GoesOn(id) => self.goes_on(&id),
             question => self.answer(now, question),
         }
         self.carry_out();
