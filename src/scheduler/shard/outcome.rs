@@ -50,8 +50,8 @@ impl Shard {
         slot.0 < self.slab.places() && self.slab[slot].state == State::Running && is_number(self.slab[slot].run, run)
     }
 
-    /// Nothing is to be remembered of the id beyond its run and what that answers: true of most, so that their end costs
-    /// one look. What holds nothing but events is plain too.
+    /// Nothing is to be remembered of the id beyond its run and what that answers: true of most, so that their end
+    /// costs one look. What holds nothing but events is plain too.
     fn is_plain(&self, slot: Slot) -> bool {
         let entry = &self.slab[slot];
         entry.flags.none_but(Flags::HOLDING) && entry.failures == 0 && entry.parked.is_none()
