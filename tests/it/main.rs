@@ -30,6 +30,8 @@ mod hooks;
 mod logs;
 mod quickstart;
 mod recorder;
+mod run;
+mod run_secrets;
 mod run_signals;
 mod run_world;
 mod store;

@@ -215,7 +215,7 @@ fn b27_as_process_1_it_hears_signals_and_leaves_no_zombies() {
     let mut command = namespaces();
     command.arg(env!("CARGO_BIN_EXE_evenkeel")).arg("run");
     let mut process = Process::spawn(project.inside(command));
-    process.until_started();
+    process.until_led();
     for id in ["a", "b", "hangs"] {
         let ended = text(&process.ask(["trigger", "--wait", id]).stdout);
         assert!(ended.contains(if id == "hangs" { "timed_out" } else { "done" }), "{ended}");

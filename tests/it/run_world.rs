@@ -81,12 +81,12 @@ impl Project {
         command
     }
 
-    /// Starts it and waits until it says that it runs.
+    /// Starts it and waits until it takes events.
     pub(crate) fn start(&self) -> Process {
         let mut command = self.command();
         command.arg("run");
         let process = Process::spawn(command);
-        process.until_started();
+        process.until_led();
         process
     }
 
@@ -121,6 +121,16 @@ impl Process {
     #[track_caller]
     pub(crate) fn until_started(&self) {
         self.until_line("evenkeel starts");
+    }
+
+    /// Waits until it leads all its shards: only then it takes events.
+    #[track_caller]
+    pub(crate) fn until_led(&self) {
+        self.until_started();
+        wait("it leads", || {
+            let status = self.json(&["status"]);
+            status["led"] == status["shards"]
+        });
     }
 
     pub(crate) fn pid(&self) -> Pid {
