@@ -71,6 +71,7 @@ pub fn kafka_library() -> String {
 pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     // First of all, so that a signal during the start is heard too (B27).
     let stop = signals::stop()?;
+    signals::reap()?;
     crate::hooks::harden_process().context("cannot take core files from this process and its commands")?;
     let config = &loaded.config;
     let _logs = start_logs(config)?;
