@@ -2,7 +2,8 @@
 //!
 //! A process whose parent has ended becomes a child of PID 1. If PID 1 never waits for it, it stays a zombie and keeps
 //! its number. Must never take the status of a child that is waited for here: such children are written down while no
-//! pass is under way. Anywhere but as PID 1 all of this does nothing. Tested in a container by `make deploy-test` (B27).
+//! pass is under way. Anywhere but as PID 1 all of this does nothing. Tested below, and in a container by `make
+//! deploy-test` (B27).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +23,9 @@ pub fn inherits_orphans() -> bool {
 
 /// Waits for every orphan that has ended. Blocks for some milliseconds; meant to be called after SIGCHLD.
 pub fn reap_orphans() {
+    if !inherits_orphans() {
+        return;
+    }
     let awaited = awaited();
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
     for pid in processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
