@@ -2,11 +2,13 @@
 //!
 //! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole
 //! process, user and system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op
-//! reconciles and nothing else, for counting instructions. Further arguments choose cases by a part of their names.
+//! reconciles (whole thousands) and nothing else, for counting instructions. Further arguments choose cases by a part of
+//! their names.
 
 mod alloc;
-mod cases;
+mod bed;
 mod floor;
+mod loops;
 mod measure;
 
 use measure::Report;
@@ -14,18 +16,29 @@ use measure::Report;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
+const CASES: [(&str, fn(&str, &mut Report)); 8] = [
+    ("floor/own/10000", loops::floor_small),
+    ("floor/own/1000000", loops::floor_large),
+    ("loop/noop/10000", loops::noop_small),
+    ("loop/noop/1000000", loops::noop_large),
+    ("loop/single/10000", loops::single),
+    ("loop/dedup/10", loops::dedup),
+    ("loop/idle-latency", loops::idle_latency),
+    ("loop/two-shards", loops::two_shards),
+];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [flag, count] = arguments.as_slice()
         && flag == "--reconciles"
     {
         let count = count.parse().expect("--reconciles takes a number");
-        cases::exactly(count);
+        loops::exactly(count);
         return;
     }
     let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
     let mut report = Report::default();
-    for (name, case) in cases::all() {
+    for (name, case) in CASES {
         if wanted(name) {
             case(name, &mut report);
         }

@@ -1,4 +1,5 @@
-//! What a shard's loop does at this moment, readable from another thread even while the loop is stuck (C4, L8).
+//! What a shard's loop and the tasks of its runs do at this moment, readable from another thread even while they are
+//! stuck (C4, L8).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +52,39 @@ pub(crate) struct Blocking {
     pub(crate) stuck: u32,
 }
 
+/// The task of a run, as another thread sees it.
+#[derive(Debug)]
+pub(crate) struct Polled {
+    pub(crate) run: Blocking,
+    /// Odd while it is polled. Grows with every poll, so that who sees the same odd number twice knows that the poll
+    /// lasts.
+    pulse: AtomicU64,
+}
+
+impl Polled {
+    pub(crate) fn new(id: &str, attempt: u32, stuck: u8) -> Self {
+        let run = Blocking { id: id.to_owned(), attempt, stuck: u32::from(stuck) };
+        Self { run, pulse: AtomicU64::new(0) }
+    }
+
+    /// A poll begins or ends.
+    pub(crate) fn turn(&self) {
+        // Only the task writes it.
+        self.pulse.store(self.pulse.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The number of the poll that goes on.
+    pub(crate) fn poll(&self) -> Option<u64> {
+        Some(self.pulse.load(Ordering::Relaxed)).filter(|pulse| pulse % 2 == 1)
+    }
+}
+
 impl Beacon {
+    /// Grows whenever the loop begins something.
+    pub(crate) fn pulse(&self) -> u64 {
+        self.pulse.load(Ordering::Relaxed)
+    }
+
     /// The loop does something of its own.
     pub(crate) fn busy(&self) {
         self.beat();

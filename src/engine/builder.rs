@@ -14,6 +14,7 @@ use super::Engine;
 use super::clock::Clock;
 use super::invoke::{Invoke, Invoker};
 use super::options::{Limits, ReconcilerOptions, Sharding, Timing};
+use super::patience::Patience;
 use super::pool::Pool;
 use super::shared::{Kind, Problems, ShardDoor, Shared, Stop, StreamInfo};
 use super::stats::{Instruments, SCOPE};
@@ -41,6 +42,7 @@ pub struct Builder {
     tracer: Option<BoxedTracer>,
     incarnation: u32,
     planted: Vec<String>,
+    patience: Patience,
 }
 
 /// The parts do not make an engine.
@@ -88,6 +90,7 @@ impl Builder {
             tracer: None,
             incarnation: 1,
             planted: Vec::new(),
+            patience: Patience::USUAL,
         }
     }
 
@@ -184,6 +187,13 @@ impl Builder {
         self
     }
 
+    /// Finds what blocks a thread ten times sooner, for tests of that; in earnest a busy machine would look like a fault.
+    #[doc(hidden)]
+    pub fn hasty(mut self) -> Self {
+        self.patience = Patience::hasty();
+        self
+    }
+
     /// Checks the parts and puts them together. Must be called inside a Tokio runtime.
     ///
     /// # Errors
@@ -206,6 +216,7 @@ impl Builder {
             kinds,
             limits: self.limits,
             timing: self.timing,
+            patience: self.patience,
             store: self.store,
             elector: self.elector,
             dead_letters: self.dead_letters,

@@ -304,6 +304,12 @@ impl Handle {
             if ShardStats::get(&door.stats.full) > 0 {
                 texts.push(format!("shard {number} is full (limits.admitted); its streams are held back"));
             }
+            if ShardStats::get(&door.stats.records) >= u64::from(self.shared.limits.owed_records) {
+                texts.push(format!(
+                    "shard {number} has as many owed records as it may keep (limits.owed_records); sources are held \
+                     back instead"
+                ));
+            }
             if ShardStats::get(&door.stats.overdue) > 0 {
                 texts.push(format!(
                     "shard {number} cannot park more ids (limits.owed_records); {} keep being retried",

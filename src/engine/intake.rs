@@ -123,10 +123,6 @@ impl Intake {
         self.room.notify_waiters();
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
     /// Resolves when there is room.
     pub(crate) async fn room(&self) {
         loop {

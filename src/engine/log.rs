@@ -5,7 +5,7 @@ use tracing::{Level, debug, error, info, warn};
 
 use super::journal::Entry;
 use super::shared::Shared;
-use super::view::RunOutcome;
+use super::view::{RunOutcome, StreamState};
 use crate::contract::{DeadLetterError, StoreError};
 use crate::id::ShardId;
 
@@ -44,6 +44,11 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
     }
 }
 
+/// Under what name a stuck run is shown.
+pub(crate) fn stuck_key(id: &str) -> String {
+    format!("stuck {id}")
+}
+
 pub(crate) fn stuck_text(id: &str) -> String {
     format!(
         "a run of {id:?} blocks its thread and cannot be stopped; end the process, and let the reconciler not block"
@@ -60,6 +65,15 @@ pub(crate) fn store_failed(shared: &Shared, shard: ShardId, error: &StoreError) 
 
 pub(crate) fn store_unread(shared: &Shared, shard: ShardId, error: &StoreError) {
     error!(controller = &*shared.name, shard = shard.0, %error, "owed records cannot be read; trying again");
+}
+
+pub(crate) fn bound_reached(shared: &Shared, shard: ShardId, bound: &str) {
+    warn!(
+        controller = &*shared.name,
+        shard = shard.0,
+        bound,
+        "a bound is reached; sources are held back until there is room, and nothing is lost"
+    );
 }
 
 pub(crate) fn letter_failed(shared: &Shared, shard: ShardId, id: &str, error: &DeadLetterError) {
@@ -111,6 +125,14 @@ pub(crate) fn stream_failed(shared: &Shared, stream: &str, error: &str, delay_se
 
 pub(crate) fn stream_ended(shared: &Shared, stream: &str) {
     warn!(controller = &*shared.name, stream, "an event stream ended by itself; it gives no more events");
+}
+
+/// Streams that a stop could not end.
+pub(crate) fn streams_block(shared: &Shared) {
+    for stream in shared.streams().iter().filter(|stream| stream.get().0 != StreamState::Stopped) {
+        let controller = &*shared.name;
+        error!(controller, stream = &*stream.name, "an event stream blocks its thread; the stop does not wait for it");
+    }
 }
 
 pub(crate) fn stopping(shared: &Shared) {

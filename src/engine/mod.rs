@@ -18,6 +18,7 @@ mod journal;
 mod log;
 mod news;
 mod options;
+mod patience;
 mod pool;
 mod shard;
 mod shared;
@@ -52,6 +53,8 @@ use shared::Shared;
 use streams::NamedStream;
 use watchdog::{Alarm, Watchdog};
 
+/// How long streams may take to be dropped; one that takes longer blocks its thread, and the stop goes on without it.
+const STREAMS_MAX: Duration = Duration::from_secs(5);
 /// How long giving a shard back may take; then it ends by its own deadline.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
@@ -171,7 +174,10 @@ async fn stop(
         return first_error;
     }
     shared.stop.close_intake();
-    while streams.join_next().await.is_some() {}
+    let ended = async { while streams.join_next().await.is_some() {} };
+    if tokio::time::timeout(STREAMS_MAX, ended).await.is_err() {
+        log::streams_block(shared);
+    }
     shared.stop.shards.cancel();
     let mut result = first_error;
     loop {

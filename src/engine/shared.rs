@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use fnv::FnvHashMap;
 use jiff::Timestamp;
 use opentelemetry::metrics::Meter;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::beacon::Beacon;
+use super::beacon::{Beacon, Polled};
 use super::clock::Clock;
 use super::intake::Intake;
 use super::invoke::Invoke;
 use super::options::{Limits, ReconcilerOptions, Timing};
+use super::patience::Patience;
 use super::pool::Pool;
 use super::shard::Message;
 use super::stats::{Instruments, ShardStats};
@@ -30,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
+    pub(crate) patience: Patience,
     pub(crate) store: Option<Arc<dyn RecordStore>>,
     pub(crate) elector: Option<Arc<dyn Elector>>,
     pub(crate) dead_letters: BTreeMap<Arc<str>, Arc<dyn DeadLetter>>,
@@ -99,6 +102,8 @@ pub(crate) struct ShardDoor {
     pub(crate) term: Mutex<Option<Term>>,
     pub(crate) stats: ShardStats,
     pub(crate) beacon: Beacon,
+    /// The tasks of the runs under way, by slot.
+    pub(crate) polled: Mutex<FnvHashMap<u32, Arc<Polled>>>,
 }
 
 impl ShardDoor {
@@ -116,6 +121,7 @@ impl ShardDoor {
             term: Mutex::new(None),
             stats: ShardStats::default(),
             beacon: Beacon::default(),
+            polled: Mutex::default(),
         }
     }
 

@@ -77,6 +77,12 @@ impl Tracing {
 }
 
 impl ItemSpan {
+    /// Links the item to more producers' spans.
+    pub(crate) fn link(&self, links: Vec<SpanContext>) {
+        let span = self.root.span();
+        links.into_iter().for_each(|link| span.add_link(link, Vec::new()));
+    }
+
     /// Ends the attempt; says on the root what follows.
     pub(crate) fn ended(&mut self, entry: &journal::Entry, delay_seconds: Option<f64>) {
         if let Some(attempt) = self.attempt.take() {

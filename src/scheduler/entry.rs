@@ -138,6 +138,11 @@ impl Flags {
         self.0 == 0
     }
 
+    /// Whether no other one than these is set.
+    pub(super) const fn none_but(self, flags: u32) -> bool {
+        self.0 & !flags == 0
+    }
+
     /// Clears flags and says whether any was set.
     pub(super) const fn take(&mut self, flag: u32) -> bool {
         let had = self.has(flag);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
 
 mod history;
+mod limits;
 mod model;
 mod random;
 mod scenario;

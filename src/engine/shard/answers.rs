@@ -57,7 +57,7 @@ impl ShardLoop {
             Message::RedriveMatching { pattern, reply } => {
                 let _ = reply.send(self.redrive_matching(now, &pattern));
             }
-            Message::Ended(..) | Message::Recorded(_) | Message::StoreFailed(_) => {
+            Message::Ended(..) | Message::Recorded(_) | Message::StoreFailed(_) | Message::GoesOn(_) => {
                 unreachable!("handled before questions are")
             }
         }

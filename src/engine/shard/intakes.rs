@@ -31,7 +31,8 @@ impl Held {
 }
 
 impl ShardLoop {
-    /// Takes what the streams have handed over. Gives whether there may be more.
+    /// Takes what the streams have handed over. Gives whether there may be more: where something was, the stream fills
+    /// the next batch meanwhile, and to look again costs less than to sleep and be woken.
     pub(super) fn take_intakes(&mut self, now: Time) -> bool {
         self.refresh_intakes();
         if self.stage != super::Stage::Running {
@@ -43,10 +44,11 @@ impl ShardLoop {
                 continue;
             }
             let batch = self.intakes[index].intake.take(std::mem::take(&mut self.spare));
+            let took = !batch.is_empty();
             self.intakes[index].batch = self.take_batch(now, self.intakes[index].intake.class, &batch);
             self.spare = batch;
             self.spare.clear();
-            more |= self.intakes[index].is_empty() && !self.intakes[index].intake.is_empty();
+            more |= took && self.intakes[index].is_empty();
         }
         more
     }

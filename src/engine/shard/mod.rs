@@ -8,6 +8,7 @@
 //! people, `term` begins and ends a term, `stop` leads through a stop.
 
 mod answers;
+mod deadlines;
 mod intakes;
 mod notes;
 mod records;
@@ -15,6 +16,7 @@ mod runs;
 mod spans;
 mod stop;
 mod term;
+mod verdict;
 
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ use notes::Notes;
 use records::Writer;
 use runs::{Ended, Runs};
 use stop::Stage;
+use term::Warned;
 
 /// Runs started in one turn, at most; then others of the runtime get their turn too.
 const RUNS_PER_TURN: usize = 512;
@@ -53,6 +56,8 @@ pub(crate) enum Message {
     Recorded(Vec<(Slot, u64)>),
     /// The store takes no more records in this term.
     StoreFailed(StoreError),
+    /// A run of this id that was reported to block its thread has gone on.
+    GoesOn(String),
     /// Requests of people and programs.
     Trigger {
         ids: Vec<(String, WorkerId)>,
@@ -133,6 +138,7 @@ pub(crate) struct ShardLoop {
     permits: Vec<u32>,
     /// The counters of the terms before this one: what is shown only grows.
     before: Counters,
+    warned: [Warned; 2],
 }
 
 impl ShardLoop {
@@ -164,6 +170,7 @@ impl ShardLoop {
             store_failed: None,
             permits: vec![0; shared.kinds.len()],
             before: term::counters(&shared.door(term.shard).stats),
+            warned: Default::default(),
             shared,
         }
     }
@@ -280,6 +287,7 @@ impl ShardLoop {
             Message::Ended(slot, run, ended) => self.task_ended(now, slot, run, ended),
             Message::Recorded(writes) => self.recorded(now, &writes),
             Message::StoreFailed(error) => self.store_failed = Some(error),
+            Message::GoesOn(id) => self.goes_on(&id),
             question => self.answer(now, question),
         }
         self.carry_out();

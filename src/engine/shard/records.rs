@@ -277,11 +277,13 @@ impl ShardLoop {
         self.writer.ops.push(Op::Put { record, slot, write, letter });
     }
 
-    /// A run of this id blocks its thread: says so durably, before the process is ended.
-    pub(super) fn record_stuck(&mut self, now: Time, slot: Slot) {
-        let Some(view) = self.core.view_at(slot) else { return };
-        let _ = now;
-        self.core.record_now(&view.id, &mut self.commands);
+    /// A run that the watchdog found stuck has gone on: what was recorded of it in the loop's place is put right.
+    pub(super) fn goes_on(&mut self, id: &str) {
+        if self.core.view(id).is_none() {
+            self.writer.erase(id);
+        } else {
+            self.core.record_now(id, &mut self.commands);
+        }
     }
 
     fn owed_record(&self, record: &Record, slot: Slot) -> OwedRecord {
@@ -300,7 +302,8 @@ impl ShardLoop {
         OwedRecord {
             id: record.id.to_string(),
             due: self.shared.clock.wall(record.due),
-            attempt: record.failures,
+            // A run that blocks its thread will not end; its attempt counts all the same (C4).
+            attempt: record.failures + u32::from(self.is_stuck(slot)),
             reason,
             key: kept_key.unwrap_or_else(|| self.shared.sources.key(self.term, &record.id, record.latest)),
             stuck,
@@ -340,6 +343,7 @@ impl ShardLoop {
         for (slot, write) in writes {
             self.core.handle_recorded(now, *slot, *write, &mut self.commands);
             self.tell_durable(*slot, *write);
+            self.recorded_stuck(*slot, *write);
         }
     }
 }

@@ -1,29 +1,27 @@
-//! Starting and ending runs: first poll inline, a task only for what is pending, deadlines, panics, cut-off (C1, C4,
-//! D10).
+//! Starting and ending runs: first poll inline, a task only for what is pending.
+//!
+//! `deadlines` tells runs to stop and finds those that do not; `verdict` says what an end means.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use fnv::FnvHashMap;
 use tokio::task::AbortHandle;
 
+use super::verdict::{Verdict, panic_text};
 use super::{Message, RUNS_PER_TURN, ShardLoop, kind_number};
-use crate::contract::{Action, CancelReason, CancelSignal, Failure, FailureKind, Leadership, Requeue, Run, RunParts};
+use crate::contract::{Action, CancelReason, CancelSignal, Failure, Requeue, Run, RunParts};
+use crate::engine::beacon::Polled;
 use crate::engine::invoke::{RunFuture, empty, poll_once};
 use crate::engine::journal;
 use crate::engine::log;
 use crate::engine::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
-use crate::scheduler::{CancelCause, Next, Outcome, Slot, Start, Time};
-
-/// A run that was cut off and has not ended after this long blocks its thread; nothing here can stop it.
-const CUT_OFF_MAX: Duration = Duration::from_secs(5);
+use crate::scheduler::{Next, Outcome, Slot, Start, Time};
 
 /// How a run ended, as its task says.
 #[derive(Debug)]
@@ -37,27 +35,35 @@ pub(crate) enum Ended {
 /// Runs under way.
 #[derive(Default)]
 pub(super) struct Runs {
-    active: FnvHashMap<u32, Active>,
+    pub(super) active: FnvHashMap<u32, Active>,
     /// Deadlines of runs, in the order of their starts: all runs of a kind have the same timeout.
-    deadlines: Vec<VecDeque<(Time, Slot, u64)>>,
+    pub(super) deadlines: Vec<VecDeque<(Time, Slot, u64)>>,
     /// When runs that were told to stop are cut off.
-    graces: VecDeque<(Time, Slot, u64)>,
+    pub(super) graces: VecDeque<(Time, Slot, u64)>,
     /// When runs that were cut off must have ended.
-    cuts: VecDeque<(Time, Slot, u64)>,
+    pub(super) cuts: VecDeque<(Time, Slot, u64)>,
     /// The run value and the box of the last run that ended at its first poll.
     kept: Option<Arc<Run>>,
     future: Option<RunFuture>,
 }
 
 /// A run that has a task of its own.
-struct Active {
-    start: Start,
-    began: Time,
-    signal: CancelSignal,
-    task: AbortHandle,
-    reason: Option<CancelReason>,
-    cut: bool,
-    stuck: bool,
+pub(super) struct Active {
+    pub(super) start: Start,
+    pub(super) began: Time,
+    pub(super) signal: CancelSignal,
+    pub(super) task: AbortHandle,
+    pub(super) reason: Option<CancelReason>,
+    pub(super) cut: bool,
+    pub(super) stuck: Option<Stuck>,
+}
+
+/// A run that blocks its thread.
+pub(super) struct Stuck {
+    /// The record write that says so, if one was issued.
+    pub(super) write: Option<u64>,
+    /// Whether the liveness check knows.
+    pub(super) said: bool,
 }
 
 impl Runs {
@@ -90,7 +96,7 @@ impl Runs {
         self.active.values().map(|active| &*active.start.id)
     }
 
-    fn is_active(&self, slot: Slot, run: u64) -> bool {
+    pub(super) fn is_active(&self, slot: Slot, run: u64) -> bool {
         self.active.get(&slot.0).is_some_and(|active| active.start.run == run)
     }
 }
@@ -100,13 +106,6 @@ impl Drop for Runs {
     fn drop(&mut self) {
         self.cut_all();
     }
-}
-
-/// Takes the entries of a queue whose time has come.
-fn due(queue: &mut VecDeque<(Time, Slot, u64)>, now: Time) -> Option<(Slot, u64)> {
-    let (_, slot, run) = *queue.front().filter(|(time, _, _)| *time <= now)?;
-    queue.pop_front();
-    Some((slot, run))
 }
 
 impl ShardLoop {
@@ -218,7 +217,10 @@ impl ShardLoop {
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
-        let task = tokio::spawn(RunTask { future, last });
+        let stuck = self.notes.get(slot).map_or(0, |note| note.stuck);
+        let polled = Arc::new(Polled::new(&start.id, start.attempt, stuck));
+        lock(&self.shared.door(self.id).polled).insert(slot.0, Arc::clone(&polled));
+        let task = tokio::spawn(RunTask { future, polled, last });
         let kind = usize::from(start.kind);
         if let Some(timeout) = self.shared.kinds[kind].options.timeout {
             if self.runs.deadlines.len() <= kind {
@@ -226,7 +228,7 @@ impl ShardLoop {
             }
             self.runs.deadlines[kind].push_back((began.after(timeout), slot, number));
         }
-        let active = Active { start, began, signal, task: task.abort_handle(), reason: None, cut: false, stuck: false };
+        let active = Active { start, began, signal, task: task.abort_handle(), reason: None, cut: false, stuck: None };
         self.runs.active.insert(slot.0, active);
     }
 
@@ -236,8 +238,9 @@ impl ShardLoop {
             return;
         }
         let Some(active) = self.runs.active.remove(&slot.0) else { return };
-        if active.stuck {
-            self.shared.problems.clear(&stuck_key(&active.start.id));
+        lock(&self.shared.door(self.id).polled).remove(&slot.0);
+        if active.stuck.is_some() {
+            self.shared.problems.clear(&log::stuck_key(&active.start.id));
         }
         if active.cut {
             self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
@@ -249,7 +252,9 @@ impl ShardLoop {
     pub(super) fn forget_run(&mut self, slot: Slot, run: u64) {
         if self.runs.is_active(slot, run) {
             self.runs.active.remove(&slot.0);
-            self.shared.door(self.id).stats.cut_off.fetch_add(1, Relaxed);
+            let door = self.shared.door(self.id);
+            lock(&door.polled).remove(&slot.0);
+            door.stats.cut_off.fetch_add(1, Relaxed);
         }
     }
 
@@ -289,6 +294,7 @@ impl ShardLoop {
         } else if success && let Some(note) = self.notes.get_mut(slot) {
             note.error = None;
             note.key = None;
+            note.stuck = 0;
         }
     }
 
@@ -316,98 +322,17 @@ impl ShardLoop {
             Requeue::At(wall) => self.shared.clock.moment(wall),
         }
     }
-
-    /// The scheduler wants a run to stop.
-    pub(super) fn cancel_run(&mut self, now: Time, slot: Slot, run: u64, cause: CancelCause) {
-        let reason = match cause {
-            CancelCause::Triggered => CancelReason::Triggered,
-            CancelCause::Asked => CancelReason::Asked,
-        };
-        self.tell_to_stop(now, slot, run, reason);
-    }
-
-    fn tell_to_stop(&mut self, now: Time, slot: Slot, run: u64, reason: CancelReason) {
-        let Some(active) = self.runs.active.get_mut(&slot.0).filter(|active| active.start.run == run) else { return };
-        if active.reason.is_some() {
-            return;
-        }
-        active.reason = Some(reason);
-        let _ = active.signal.reason.set(reason);
-        active.signal.token.cancel();
-        let grace = self.shared.kinds[usize::from(active.start.kind)].options.cancel_grace;
-        self.runs.graces.push_back((now.after(grace), slot, run));
-    }
-
-    /// Tells all runs to stop; gives the time at which they are cut off.
-    pub(super) fn cancel_all(&mut self, now: Time, leadership: &Leadership) -> Time {
-        let reason =
-            if leadership.ending.is_cancelled() { CancelReason::LeadershipLost } else { CancelReason::Shutdown };
-        let runs: Vec<(Slot, u64)> =
-            self.runs.active.values().map(|active| (active.start.slot, active.start.run)).collect();
-        for (slot, run) in runs {
-            self.tell_to_stop(now, slot, run, reason);
-        }
-        now.after(self.shared.kinds.iter().map(|kind| kind.options.cancel_grace).max().unwrap_or_default())
-    }
-
-    /// Timeouts, cut-offs, and runs that nothing can stop.
-    pub(super) fn check_deadlines(&mut self, now: Time) {
-        for kind in 0..self.runs.deadlines.len() {
-            // What has ended needs no deadline; only a long run keeps those behind it.
-            while let Some((_, slot, run)) = self.runs.deadlines[kind].front().copied()
-                && !self.runs.is_active(slot, run)
-            {
-                self.runs.deadlines[kind].pop_front();
-            }
-            while let Some((slot, run)) = due(&mut self.runs.deadlines[kind], now) {
-                self.tell_to_stop(now, slot, run, CancelReason::Timeout);
-            }
-        }
-        while let Some((slot, run)) = due(&mut self.runs.graces, now) {
-            if let Some(active) = self.runs.active.get_mut(&slot.0).filter(|active| active.start.run == run) {
-                active.cut = true;
-                active.task.abort();
-                self.runs.cuts.push_back((now.after(CUT_OFF_MAX), slot, run));
-            }
-        }
-        while let Some((slot, run)) = due(&mut self.runs.cuts, now) {
-            if self.runs.is_active(slot, run) {
-                self.run_is_stuck(now, slot);
-            }
-        }
-    }
-
-    /// The runs that a stop could not end.
-    pub(super) fn record_stuck_runs(&mut self, now: Time) {
-        let slots: Vec<Slot> =
-            self.runs.active.values().filter(|active| !active.stuck).map(|active| active.start.slot).collect();
-        for slot in slots {
-            self.run_is_stuck(now, slot);
-        }
-    }
-
-    /// A run blocks its thread: nobody can end it but the end of the process. Its attempt is recorded first (C4).
-    fn run_is_stuck(&mut self, now: Time, slot: Slot) {
-        let Some(active) = self.runs.active.get_mut(&slot.0) else { return };
-        active.stuck = true;
-        let id = Arc::clone(&active.start.id);
-        self.shared.problems.set(stuck_key(&id), log::stuck_text(&id), true);
-        log::stuck(&self.shared, self.id, &id);
-        let note = self.notes.entry(slot);
-        note.stuck = note.stuck.saturating_add(1);
-        note.error = Some(log::stuck_text(&id).into());
-        self.record_stuck(now, slot);
-    }
 }
 
-fn stuck_key(id: &str) -> String {
-    format!("stuck {id}")
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A run with a task of its own. Dropped, also before it was ever polled, its future goes first: so the end is heard
 /// when the run has really ended.
 struct RunTask {
     future: RunFuture,
+    polled: Arc<Polled>,
     last: LastWord,
 }
 
@@ -416,7 +341,10 @@ impl Future for RunTask {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let ended = match catch_unwind(AssertUnwindSafe(|| this.future.poll(context))) {
+        this.polled.turn();
+        let poll = catch_unwind(AssertUnwindSafe(|| this.future.poll(context)));
+        this.polled.turn();
+        let ended = match poll {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(result)) => Ended::Returned(result),
             Err(panic) => Ended::Panicked(panic_text(panic)),
@@ -441,78 +369,4 @@ impl Drop for LastWord {
             let _ = self.messages.send(Message::Ended(self.slot, self.run, ended));
         }
     }
-}
-
-/// What a run's end means.
-struct Verdict {
-    outcome: Outcome,
-    cause: RunOutcome,
-    message: Option<Arc<str>>,
-    unchanged: bool,
-}
-
-impl Verdict {
-    fn of(
-        ended: Ended,
-        reason: Option<CancelReason>,
-        timeout: Option<Duration>,
-        time: impl FnOnce(Requeue) -> Time,
-    ) -> Self {
-        let plain = |outcome, cause, message: Option<Arc<str>>| Self { outcome, cause, message, unchanged: false };
-        match (reason, ended) {
-            (_, Ended::Panicked(text)) => {
-                plain(Outcome::Failed(None), RunOutcome::Panicked, Some(format!("panicked: {text}").into()))
-            }
-            (Some(CancelReason::Timeout), _) => {
-                let text = format!("took longer than {:?}", timeout.unwrap_or_default());
-                plain(Outcome::Failed(None), RunOutcome::TimedOut, Some(text.into()))
-            }
-            (Some(reason), _) => plain(Outcome::Cancelled, RunOutcome::Cancelled, Some(cancel_text(reason).into())),
-            (None, Ended::CutOff) => plain(Outcome::Cancelled, RunOutcome::Cancelled, Some("cut off".into())),
-            (None, Ended::Returned(Ok(action))) => {
-                let outcome = Outcome::Done(action.requeue().map(time));
-                let cause = if action.requeue().is_some() { RunOutcome::Requeued } else { RunOutcome::Done };
-                let unchanged = action.is_unchanged();
-                Self { outcome, cause, message: action.message().map(Arc::from), unchanged }
-            }
-            (None, Ended::Returned(Err(failure))) => {
-                let outcome = match failure.kind() {
-                    FailureKind::Transient(delay) => Outcome::Failed(delay),
-                    FailureKind::Terminal => Outcome::Terminal,
-                };
-                plain(outcome, RunOutcome::Failed, Some(failure.into_message().into()))
-            }
-        }
-    }
-
-    /// How it is shown, knowing what follows.
-    fn shown(&self, next: Next) -> RunOutcome {
-        match (self.cause, next) {
-            (RunOutcome::Failed | RunOutcome::Panicked | RunOutcome::TimedOut, Next::Parked(_)) => RunOutcome::GivenUp,
-            (cause, _) => cause,
-        }
-    }
-}
-
-const fn cancel_text(reason: CancelReason) -> &'static str {
-    match reason {
-        CancelReason::Triggered => "cancelled: triggered again",
-        CancelReason::Asked => "cancelled by request",
-        CancelReason::Timeout => "took too long",
-        CancelReason::Shutdown => "cancelled: the process is stopping",
-        CancelReason::LeadershipLost => "cancelled: leadership was lost",
-    }
-}
-
-/// The text of a panic, whatever its payload (B19): one that panics when it is dropped does no harm either.
-fn panic_text(panic: Box<dyn Any + Send>) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with a payload that is no text".to_owned());
-    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic))) {
-        std::mem::forget(again);
-    }
-    text
 }

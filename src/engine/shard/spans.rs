@@ -22,17 +22,25 @@ impl ShardLoop {
         };
         let note = self.notes.entry(start.slot);
         let links = std::mem::take(&mut note.links);
-        let span = note.span.get_or_insert_with(|| tracing.item(&info, &links));
+        let span = match &mut note.span {
+            // Events that came while the item waited for its retry: their producers' spans belong to it too.
+            Some(span) => {
+                span.link(links);
+                span
+            }
+            none => none.insert(tracing.item(&info, &links)),
+        };
         Some(tracing.attempt(span, &info))
     }
 
-    /// Ends the span of an attempt, and that of its item when nothing follows by itself.
+    /// Ends the span of an attempt, and that of its item once it is done or waits for somebody: attempts that failed or
+    /// were cancelled are followed by others of the same item.
     pub(super) fn end_span(&mut self, slot: Slot, entry: &journal::Entry, next: Next) {
         let Some(note) = self.notes.get_mut(slot) else { return };
         let Some(span) = &mut note.span else { return };
         span.ended(entry, entry.next.map(|next| next.since(entry.ended).as_secs_f64()));
-        let retried = matches!(next, Next::At(_)) && !is_success(entry);
-        if !retried && let Some(span) = note.span.take() {
+        let goes_on = matches!(next, Next::At(_) | Next::Again) && !is_success(entry);
+        if !goes_on && let Some(span) = note.span.take() {
             span.finish(entry.outcome, entry.message());
         }
     }

@@ -13,9 +13,6 @@ use crate::scheduler::Time;
 
 /// How long the last writes of a term may take after its runs have ended.
 const LAST_WRITES: Duration = Duration::from_secs(5);
-/// How long runs that were cut off may take to have ended; one that takes longer blocks its thread.
-const CUT_OFF_MAX: Duration = Duration::from_secs(5);
-
 /// How far a stop has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -99,7 +96,7 @@ impl ShardLoop {
             Stage::Draining { .. } => Some(Stage::Cancelling { until: self.cancel_all(now, leadership) }),
             Stage::Cancelling { .. } => {
                 self.runs.cut_all();
-                Some(Stage::Cut { until: now.after(CUT_OFF_MAX) })
+                Some(Stage::Cut { until: now.after(self.shared.patience.cut_off_max) })
             }
             Stage::Cut { .. } => {
                 self.record_stuck_runs(now);
@@ -111,7 +108,7 @@ impl ShardLoop {
     /// Cuts off what runs, and waits until it has really ended: only then may anybody lead again (L3).
     pub(super) async fn cut_off(&mut self, end: TermEnd) -> TermEnd {
         self.runs.cut_all();
-        let deadline = Instant::now() + CUT_OFF_MAX;
+        let deadline = Instant::now() + self.shared.patience.cut_off_max;
         while self.runs.count() > 0 {
             match tokio::time::timeout_at(deadline, self.inbox.recv()).await {
                 Ok(Some(Message::Ended(slot, run, _))) => self.forget_run(slot, run),

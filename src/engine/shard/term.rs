@@ -5,11 +5,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::ShardLoop;
 use super::records::{letter_problem, store_problem};
+use crate::engine::log;
 use crate::engine::stats::ShardStats;
-use crate::scheduler::{Counters, Priority};
+use crate::scheduler::{Counters, Priority, Time};
+
+/// A bound that is reached, left and reached again is not said again within this time.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 impl ShardLoop {
     pub(super) fn begin(&mut self) {
@@ -63,7 +68,8 @@ impl ShardLoop {
     }
 
     /// Copies the numbers where others can read them.
-    pub(super) fn publish(&self) {
+    pub(super) fn publish(&mut self) {
+        self.warn_of_bounds();
         let stats = &self.shared.door(self.id).stats;
         let (levels, counters, before) = (self.core.levels(), self.core.counters(), self.before);
         for (to, from) in [
@@ -88,6 +94,51 @@ impl ShardLoop {
             to.store(u64::from(self.core.waiting_in(priority)), Relaxed);
         }
     }
+
+    /// A bound that is reached is said once, and again only after a while (D6, D12).
+    fn warn_of_bounds(&mut self) {
+        let records_full = self.core.levels().records >= self.shared.limits.owed_records;
+        for (bound, is_reached) in [(Bound::Admitted, self.is_full()), (Bound::OwedRecords, records_full)] {
+            let warned = &mut self.warned[bound as usize];
+            if !is_reached {
+                warned.said = false;
+                continue;
+            }
+            if warned.said {
+                continue;
+            }
+            warned.said = true;
+            let now = self.shared.clock.now();
+            if warned.last.is_none_or(|last| now.since(last) >= WARN_AGAIN) {
+                warned.last = Some(now);
+                log::bound_reached(&self.shared, self.id, bound.name());
+            }
+        }
+    }
+}
+
+/// A bound that holds sources back when it is reached.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    Admitted,
+    OwedRecords,
+}
+
+impl Bound {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Admitted => "limits.admitted",
+            Self::OwedRecords => "limits.owed_records",
+        }
+    }
+}
+
+/// When a bound was warned of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Warned {
+    /// Since it was reached.
+    said: bool,
+    last: Option<Time>,
 }
 
 /// The counters that a shard shows so far.

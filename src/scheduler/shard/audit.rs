@@ -93,7 +93,8 @@ fn audit_flags(entry: &Entry) {
     only(Flags::AFTER_CANCEL, flags.has(Flags::PARK_ON_END) && flags.has(Flags::DIRTY), "an event after no cancel");
     only(Flags::RETRYING | Flags::TOO_SOON, delayed, "waits for a time, but is not delayed");
     only(Flags::RETRYING, !flags.has(Flags::TOO_SOON | Flags::RETRY_KEPT), "a retry that was overtaken");
-    only(Flags::PROBE, !delayed && entry.parked.is_some(), "an attempt at what was not parked");
+    let owed = running || entry.state == State::Pending;
+    only(Flags::PROBE, owed && entry.parked.is_some(), "an attempt at what was not parked");
     let given_up = entry.state == State::Parked || flags.has(Flags::PROBE);
     assert_eq!(entry.parked.is_some(), given_up, "{name}: a reason to be parked");
     only(Flags::NEWER | Flags::OUTDATED, flags.has(Flags::ANY_RECORD), "no record that could be wrong");

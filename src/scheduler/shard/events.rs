@@ -169,7 +169,7 @@ impl Shard {
         let entry = &mut self.slab[slot];
         let earliest = entry.since.after(self.settings.min_requeue);
         let due = entry.due;
-        if entry.flags.take(Flags::RETRYING) && !entry.flags.has(Flags::RETRY_KEPT) {
+        if entry.flags.take(Flags::RETRYING) {
             entry.flags.set(Flags::RETRY_KEPT);
             self.marks.keep_retry(entry, slot, due);
         }

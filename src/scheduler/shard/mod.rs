@@ -311,12 +311,15 @@ impl Shard {
                 self.idle.remove(&mut self.slab, slot);
                 self.levels.idle -= 1;
             }
-            State::Running => {
-                let (kind, lane) = (usize::from(entry.kind), entry.lane);
-                self.kinds[kind].ended(lane);
-            }
+            State::Running => self.end_run(slot),
             State::Free => debug_assert!(false, "a free place has nothing to leave"),
         }
+    }
+
+    /// Gives its slot of the lane and its permit back.
+    fn end_run(&mut self, slot: Slot) {
+        let (kind, lane) = (usize::from(self.slab[slot].kind), self.slab[slot].lane);
+        self.kinds[kind].ended(lane);
     }
 
     /// Gives the entry another seat. A place is never refused here: who must move, moves (D5).

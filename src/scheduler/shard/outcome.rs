@@ -22,7 +22,10 @@ impl Shard {
         if !self.is_run(slot, run) {
             return Next::Stale;
         }
-        self.leave(slot);
+        self.end_run(slot);
+        if outcome == Outcome::Done(None) && self.is_plain(slot) {
+            return self.done_and_idle(slot, out);
+        }
         let flags = &mut self.slab[slot].flags;
         let next = if flags.take(Flags::CANCELLING) {
             // Whatever it answered, a run that was told to stop covers nothing (K4).
@@ -45,6 +48,21 @@ impl Shard {
 
     fn is_run(&self, slot: Slot, run: u64) -> bool {
         slot.0 < self.slab.places() && self.slab[slot].state == State::Running && is_number(self.slab[slot].run, run)
+    }
+
+    /// Nothing is to be remembered of the id beyond its run and what that answers: true of most, so that their end
+    /// costs one look. What holds nothing but events is plain too.
+    fn is_plain(&self, slot: Slot) -> bool {
+        let entry = &self.slab[slot];
+        entry.flags.none_but(Flags::HOLDING) && entry.failures == 0 && entry.parked.is_none()
+    }
+
+    /// What [`done`](Self::done) comes to for a plain id.
+    fn done_and_idle(&mut self, slot: Slot, out: &mut Vec<Command>) -> Next {
+        self.marks.settle(&mut self.slab, slot, out);
+        self.unhold(slot);
+        self.enter_idle(slot);
+        Next::Idle
     }
 
     fn done(&mut self, now: Time, slot: Slot, again: Option<Time>, out: &mut Vec<Command>) -> Next {

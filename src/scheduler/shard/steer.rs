@@ -49,9 +49,10 @@ impl Shard {
         }
     }
 
-    /// Releases a parked id with a fresh count; `false` if it is not parked.
+    /// Releases a parked id with a fresh count; `false` if it is not parked, or the shard drains: then it is parked in
+    /// the next term too.
     pub fn handle_redrive(&mut self, now: Time, id: &str) -> bool {
-        let Some(slot) = self.entry_of(id).filter(|slot| self.slab[*slot].state == State::Parked) else { return false };
+        let Some(slot) = self.entry_of(id).filter(|slot| self.is_releasable(*slot)) else { return false };
         self.redrive(now, slot);
         true
     }
@@ -68,12 +69,16 @@ impl Shard {
         let (first, end) = self.places_from(after, look_max);
         let mut released = Vec::new();
         for slot in (first..end).map(Slot) {
-            if self.slab[slot].state == State::Parked && wanted(self.slab[slot].name()) {
+            if self.is_releasable(slot) && wanted(self.slab[slot].name()) {
                 released.extend(self.slab[slot].id.clone());
                 self.redrive(now, slot);
             }
         }
         ((end < self.slab.places()).then(|| Slot(end - 1)), released)
+    }
+
+    fn is_releasable(&self, slot: Slot) -> bool {
+        self.slab[slot].state == State::Parked && !self.draining
     }
 
     fn redrive(&mut self, now: Time, slot: Slot) {

@@ -124,7 +124,7 @@ impl Rules {
 
     pub(in super::super) fn redrive(&mut self, now: Time, id: usize) -> bool {
         self.moment += 1;
-        if self.ids[id].at != At::Parked {
+        if self.ids[id].at != At::Parked || self.draining {
             return false;
         }
         self.start_anew(id);
