@@ -17,6 +17,7 @@ mod elector;
 mod engine;
 mod engine_blocked;
 mod engine_events;
+mod engine_load;
 mod engine_panics;
 mod engine_records;
 mod engine_results;

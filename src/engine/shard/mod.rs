@@ -364,7 +364,7 @@ impl ShardLoop {
         for (number, kind) in self.shared.kinds.iter().enumerate() {
             let idle = self.core.reclaim(kind_number(number));
             self.permits[number] -= idle;
-            if let Some(next) = kind.pool.give(idle).filter(|next| *next != self.id) {
+            if let Some(next) = kind.pool.give(self.id, idle, self.core.is_starved(kind_number(number))) {
                 self.shared.wake(next);
             }
         }

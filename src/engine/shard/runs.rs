@@ -19,6 +19,7 @@ use crate::engine::beacon::Polled;
 use crate::engine::invoke::{RunFuture, empty, poll_once};
 use crate::engine::journal;
 use crate::engine::log;
+use crate::engine::pool::Wish;
 use crate::engine::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
 use crate::scheduler::{Next, Outcome, Slot, Start, Time};
@@ -121,16 +122,25 @@ impl ShardLoop {
         RUNS_PER_TURN
     }
 
-    /// Asks the process's pool for as many permits as could be used.
+    /// Asks the process's pool for as many permits as could be used. With other shards beside it, a shard offers first
+    /// what runs that ended have left.
     fn take_permits(&mut self) {
         let alone = self.shared.shards.len() == 1;
-        for (number, kind) in self.shared.kinds.iter().enumerate() {
-            let wanted = if alone { u32::MAX } else { self.core.waiting().min(kind.options.concurrency) };
-            if !alone || self.core.is_starved(kind_number(number)) {
-                let taken = kind.pool.take(self.id, wanted);
-                self.permits[number] += taken;
-                self.core.grant(kind_number(number), taken);
+        let shared = Arc::clone(&self.shared);
+        for (number, kind) in shared.kinds.iter().enumerate() {
+            let idle = if alone { 0 } else { self.core.reclaim(kind_number(number)) };
+            let wanted = match self.core.is_starved(kind_number(number)) {
+                false => 0,
+                true if alone => u32::MAX,
+                true => self.core.waiting().min(kind.options.concurrency),
+            };
+            if alone && wanted == 0 {
+                continue;
             }
+            let (taken, next) = kind.pool.exchange(self.id, Wish { idle, wanted });
+            self.permits[number] = self.permits[number] + taken - idle;
+            self.core.grant(kind_number(number), taken);
+            next.into_iter().for_each(|next| shared.wake(next));
         }
     }
 

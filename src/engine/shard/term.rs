@@ -36,8 +36,7 @@ impl ShardLoop {
         door.led.store(false, Relaxed);
         door.beacon.idle();
         for (kind, permits) in shared.kinds.iter().zip(&mut self.permits) {
-            kind.pool.forget(self.id);
-            if let Some(next) = kind.pool.give(std::mem::take(permits)) {
+            if let Some(next) = kind.pool.give(self.id, std::mem::take(permits), false) {
                 shared.wake(next);
             }
         }
