@@ -27,7 +27,6 @@ mod group;
 mod harden;
 mod http;
 mod list;
-mod orphans;
 mod output;
 mod process;
 mod retry_after;
@@ -47,7 +46,6 @@ pub use file::FileError;
 pub use harden::harden_process;
 pub use http::HttpSettings;
 pub use list::{ExecList, HttpList, LIST_BYTES_MAX, LIST_TIMEOUT_DEFAULT};
-pub use orphans::{inherits_orphans, reap_orphans};
 pub use webhook::{Webhook, WebhookSettings};
 pub use wire::{
     ANSWER_BYTES_MAX, Answer, AnswerError, InvalidAnswer, Operation, Request, Span, VERSION, answer_schema,

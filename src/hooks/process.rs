@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer_file::AnswerFile;
 use super::group::Group;
-use super::{orphans, strays};
+use super::strays;
 use crate::contract::DURATION_MAX;
 
 /// How long output is still read after the command has ended: a helper that it left behind may have the last lines
@@ -210,7 +210,6 @@ fn own(plan: Plan, group: &Group, reports: Reports, released: &mpsc::Receiver<Re
     let release = released.recv().unwrap_or(Release::LookForStrays);
     group.close();
     let status = child.wait();
-    orphans::waited_for(leader);
     if matches!(release, Release::LookForStrays) {
         strays::kill_marked(&mark);
     }
@@ -234,7 +233,7 @@ fn launch(plan: Plan) -> Result<(Child, Vec<u8>, Option<AnswerFile>), StartError
         .stdin(if stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let child = orphans::spawn(&mut command).map_err(StartError::Program)?;
+    let child = command.spawn().map_err(StartError::Program)?;
     Ok((child, mark, answer))
 }
 

@@ -14,6 +14,9 @@ const LAST_TASKS: Duration = Duration::from_secs(1);
 
 /// Runs the controller until it is told to stop.
 pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    if wiring::is_first() {
+        return super::block_on(wiring::run_as_child());
+    }
     let loaded = check::load(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(wiring::run(loaded));

@@ -1,7 +1,7 @@
 //! SIGUSR1 writes what waits and runs into the log (D11).
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::view::{QueueQuery, Status};
@@ -10,17 +10,21 @@ use crate::engine::{Handle, HandleError};
 /// Lines of one dump, at most: enough to see what is stuck, too few to fill a disk.
 const LINES_MAX: usize = 10_000;
 
-/// Listens to the signal until this is dropped.
-pub(super) fn on_signal(handle: &Handle) -> anyhow::Result<AbortOnDropHandle<()>> {
-    let mut asked = signal(SignalKind::user_defined1()).context("cannot listen to SIGUSR1")?;
+/// Listens from now on: what comes during the start is answered after it, and does not end the process.
+pub(super) fn listen() -> anyhow::Result<Signal> {
+    signal(SignalKind::user_defined1()).context("cannot listen to SIGUSR1")
+}
+
+/// Dumps on the signal until this is dropped.
+pub(super) fn on_signal(mut asked: Signal, handle: &Handle) -> AbortOnDropHandle<()> {
     let handle = handle.clone();
-    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+    AbortOnDropHandle::new(tokio::spawn(async move {
         while asked.recv().await.is_some() {
             if let Err(error) = dump(&handle).await {
                 tracing::warn!(%error, "the state could not be dumped");
             }
         }
-    })))
+    }))
 }
 
 async fn dump(handle: &Handle) -> Result<(), HandleError> {

@@ -4,6 +4,7 @@
 //! and `tests/live`.
 
 mod dump;
+mod first;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(not(feature = "kafka"))]
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+pub use self::first::{is_first, run_as_child};
 use self::kafka::Committers;
 use self::parts::Stores;
 use super::admin::{AdminOptions, Server};
@@ -71,7 +73,7 @@ pub fn kafka_library() -> String {
 pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     // First of all, so that a signal during the start is heard too (B27).
     let stop = signals::stop()?;
-    signals::reap()?;
+    let dump_asked = dump::listen()?;
     crate::hooks::harden_process().context("cannot take core files from this process and its commands")?;
     let config = &loaded.config;
     let _logs = start_logs(config)?;
@@ -86,7 +88,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     };
     let (engine, committers) = stopped?;
     let handle = engine.handle();
-    let _dump = dump::on_signal(&handle)?;
+    let _dump = dump::on_signal(dump_asked, &handle);
     let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;
     let address = admin.as_ref().map_or_else(|| "off".to_owned(), |admin| format!("http://{}", admin.local_addr()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), config = %loaded.file, admin = address, "evenkeel starts");
