@@ -1,5 +1,5 @@
-//! No-op reconciles through the whole engine: streams, queue, runs, metrics, journal. The ids are made before; that they
-//! are handed over is part of what is timed.
+//! No-op reconciles through the whole engine: streams, queue, runs, metrics, journal. The ids are made before; that
+//! they are handed over is part of what is timed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

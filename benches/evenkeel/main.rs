@@ -2,8 +2,8 @@
 //!
 //! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole
 //! process, user and system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op
-//! reconciles (whole thousands) and nothing else, for counting instructions. Further arguments choose cases by a part of
-//! their names.
+//! reconciles (whole thousands) and nothing else, for counting instructions. Further arguments choose cases by a part
+//! of their names.
 
 mod alloc;
 mod bed;

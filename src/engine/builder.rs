@@ -187,7 +187,8 @@ impl Builder {
         self
     }
 
-    /// Finds what blocks a thread ten times sooner, for tests of that; in earnest a busy machine would look like a fault.
+    /// Finds what blocks a thread ten times sooner, for tests of that; in earnest a busy machine would look like a
+    /// fault.
     #[doc(hidden)]
     pub fn hasty(mut self) -> Self {
         self.patience = Patience::hasty();

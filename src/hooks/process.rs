@@ -227,14 +227,13 @@ fn launch(plan: Plan) -> Result<(Child, Vec<u8>, Option<AnswerFile>), StartError
         }
     };
     let mark = [name.as_bytes(), b"=", value.as_bytes()].concat();
-    let child = command
+    command
         .env(name, value)
         .process_group(0)
         .stdin(if stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(StartError::Program)?;
+        .stderr(Stdio::piped());
+    let child = command.spawn().map_err(StartError::Program)?;
     Ok((child, mark, answer))
 }
 

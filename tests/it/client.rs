@@ -495,3 +495,35 @@ fn every_verb_shows_how_to_use_it() {
         assert!(out(&output).lines().all(|line| line.chars().count() <= 110), "{}", out(&output));
     }
 }
+
+#[test]
+fn health_needs_no_token_and_says_it_with_its_exit_code() {
+    let world = World::open();
+    for args in [&["health"][..], &["health", "--ready"]] {
+        let output = ask(&world, args);
+        assert_code(&output, 0);
+        assert_eq!(lines(&output), ["ok"]);
+    }
+    world.script.health.lock().unwrap().ready = false;
+    assert_code(&ask(&world, &["health"]), 0);
+    let output = ask(&world, &["health", "--ready", "-o", "json"]);
+    assert_code(&output, 1);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["ok"] == false && answer["problem"].as_str().unwrap().contains("has not started yet"), "{answer}");
+    world.script.health.lock().unwrap().live = false;
+    assert_code(&ask(&world, &["health"]), 1);
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
+    let locked = World::with(AdminOptions::new("127.0.0.1:0".parse().unwrap(), Some(path)));
+    assert_code(&ask(&locked, &["health"]), 0);
+    locked.script.health.lock().unwrap().live = false;
+    let output = ask(&locked, &["health"]);
+    assert_code(&output, 1);
+    assert!(out(&output).contains("ask with a token"), "{}", out(&output));
+
+    // Nothing listens: one line, no hang.
+    let output = evenkeel("http://127.0.0.1:1", &["health"]).output().unwrap();
+    assert_fails(&output, 1, &["connection refused"]);
+}

@@ -246,7 +246,8 @@ fn c4_a_run_that_blocks_the_only_thread_is_named_recorded_and_parked_the_third_t
     }
 }
 
-/// L8: a loop that is silent for 30 seconds (here for 3) ends the engine, so that another can lead; nobody has to look at `/livez`.
+/// L8: a loop that is silent for 30 seconds (here for 3) ends the engine, so that another can lead; nobody has to
+/// look at `/livez`.
 #[test]
 fn l8_a_loop_that_is_silent_ends_the_engine() {
     if is_child() {

@@ -375,8 +375,8 @@ impl Letters {
     }
 }
 
-/// D3: in memory a give-up counts as done once its dead letter has arrived; with a durable store once its record stands,
-/// and the letter goes out too.
+/// D3: in memory a give-up counts as done once its dead letter has arrived; with a durable store once its record
+/// stands, and the letter goes out too.
 #[tokio::test(start_paused = true)]
 async fn d3_a_give_up_is_done_when_its_letter_or_its_record_is_durable() {
     for store in [Faulty::memory(), Faulty::durable()] {

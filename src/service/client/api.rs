@@ -99,6 +99,21 @@ impl Api {
         }
     }
 
+    /// Asks a probe: `None` where all is well, else what it says.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(super) async fn probe(&self, path: &str) -> anyhow::Result<Option<String>> {
+        let response = self.send(Method::GET, path, &[], None::<&()>, Some(ANSWER_MAX)).await?;
+        if response.status().is_success() {
+            return Ok(None);
+        }
+        match self.reply::<serde_json::Value>(response).await? {
+            Reply::Problem(_, problem) => Ok(Some(format!("{}: {}", problem.title, problem.detail))),
+            Reply::Answer(_) => Err(ApiError(self.stranger("an answer that is none of a probe")).into()),
+        }
+    }
+
     /// Asks for something to be done, within this time.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! `status`, `shards`, `queues`, `explain`.
+//! `status`, `health`, `shards`, `queues`, `explain`.
 //!
 //! Must never leave out for programs what the API answers. Tested in `tests/it/client.rs`.
 
@@ -32,6 +32,18 @@ async fn ask<T: DeserializeOwned>(
     }
     terminal.document(&answer)?;
     Ok(None)
+}
+
+/// Whether the process is well.
+pub(super) async fn health(api: &Api, ready: bool, terminal: &mut Terminal) -> anyhow::Result<bool> {
+    let path = if ready { "/readyz" } else { "/livez" };
+    let problem = api.probe(path).await?;
+    if terminal.is_for_people() {
+        terminal.line(printable(problem.as_deref().unwrap_or("ok")))?;
+    } else {
+        terminal.document(&serde_json::json!({"ok": problem.is_none(), "problem": problem}))?;
+    }
+    Ok(problem.is_none())
 }
 
 /// The process at a glance.

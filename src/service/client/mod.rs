@@ -34,6 +34,15 @@ pub enum ClientVerb {
     /// Show the running process at a glance
     #[command(after_help = STATUS)]
     Status,
+    /// Say whether the running process is well; exit code 1 if not, for health checks
+    ///
+    /// Needs no token, nothing but this program, and asks nothing but the process.
+    #[command(after_help = HEALTH)]
+    Health {
+        /// Also ask whether it takes events: everything has started and nothing is full
+        #[arg(long)]
+        ready: bool,
+    },
     /// List the shards and who leads them
     #[command(after_help = SHARDS)]
     Shards,
@@ -153,6 +162,11 @@ Examples:
   evenkeel status
   evenkeel status -o json --server http://10.0.0.7:7070 --token-file token";
 
+const HEALTH: &str = "\
+Examples:
+  evenkeel health                            as a container's health check
+  evenkeel health --ready --server http://127.0.0.1:7071";
+
 const SHARDS: &str = "\
 Examples:
   evenkeel shards";
@@ -212,6 +226,7 @@ impl ClientVerb {
         let ok = match self {
             Self::Trigger(args) => trigger::trigger(&api, args, &mut terminal).await?,
             Self::Status => look::status(&api, &mut terminal).await?,
+            Self::Health { ready } => look::health(&api, ready, &mut terminal).await?,
             Self::Shards => look::shards(&api, &mut terminal).await?,
             Self::Queues(args) => look::queues(&api, &args, &mut terminal).await?,
             Self::Journal(args) => journal::journal(&api, &args, &mut terminal).await?,
