@@ -55,7 +55,7 @@ struct State {
 pub(crate) struct Recorder {
     state: Arc<State>,
     address: SocketAddr,
-    _runtime: tokio::runtime::Runtime,
+    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Recorder {
@@ -70,11 +70,12 @@ impl Recorder {
         });
         let shared = Arc::clone(&state);
         let take = move |headers: HeaderMap, Json(request): Json<Value>| answer(Arc::clone(&shared), headers, request);
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let app = axum::Router::new().route("/reconcile", axum::routing::post(take));
-        runtime.spawn(async move { axum::serve(listener, app).await });
-        Self { state, address, _runtime: runtime }
+        runtime.spawn(async move { axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), app).await });
+        Self { state, address, runtime: Some(runtime) }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -105,6 +106,15 @@ impl Recorder {
     /// Lets so many requests that hold be answered, now or when they come.
     pub(crate) fn release(&self, count: usize) {
         self.state.gate.add_permits(count);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // A runtime must not be waited for inside of another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -10,6 +10,14 @@
 )]
 
 mod broker;
+mod engine;
+mod engine_kill;
+mod engine_states;
+mod engine_world;
 mod kafka;
+#[path = "../it/recorder.rs"]
+mod recorder;
+#[path = "../it/run_world.rs"]
+mod run_world;
 mod sink;
 mod support;

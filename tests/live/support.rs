@@ -144,6 +144,23 @@ impl Hand {
         }
     }
 
+    /// Sends ids to the partitions that producers with `fnv1a` would choose; gives where each stands.
+    pub(crate) async fn send_hashed(&self, topic: &str, partitions: i32, ids: &[String]) -> Vec<(String, i32, i64)> {
+        let count = u32::try_from(partitions).unwrap();
+        let mut under_way = Vec::with_capacity(ids.len());
+        for id in ids {
+            let partition = i32::try_from(evenkeel::id::Partitioner::Fnv1a.hash(id.as_bytes()) % count).unwrap();
+            let record = FutureRecord::to(topic).partition(partition).key(id).payload("x");
+            under_way.push(self.producer.send_result(record).map_err(|(error, _)| error).unwrap());
+        }
+        let mut places = Vec::with_capacity(ids.len());
+        for (id, sent) in ids.iter().zip(under_way) {
+            let place = sent.await.unwrap().map_err(|(error, _)| error).unwrap();
+            places.push((id.clone(), place.partition, place.offset));
+        }
+        places
+    }
+
     /// Sends the same value many times to a partition, each under the key `id`.
     pub(crate) async fn send_many(&self, topic: &str, partition: i32, value: &[u8], times: usize) {
         let record = || FutureRecord::to(topic).partition(partition).key("id").payload(value);
