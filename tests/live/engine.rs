@@ -155,8 +155,7 @@ async fn d12_an_owed_record_lets_the_offset_go_and_survives_kill_9() {
         ("asks-0", 1) => Reply::Json(serde_json::json!({"requeue_after": "1h"})),
         _ => Reply::Done,
     });
-    let more =
-        More { reconciler: "  timeout: none\n", top: "timing: {max_hold: 1s}\n", ..More::default() };
+    let more = More { reconciler: "  timeout: none\n", top: "timing: {max_hold: 1s}\n", ..More::default() };
     let target = Target::new(broker, &recorder, 2, &more).await;
     target.send("slow", 0..1).await;
     target.send("asks", 0..1).await;

@@ -1,6 +1,6 @@
-//! The kill test (K4): a process under load is killed with SIGKILL again and again, at moments of chance, while somebody
-//! outside writes down what it does. Resync is off and each id is published exactly once, so that whatever is lost stays
-//! lost and is counted.
+//! The kill test (K4): a process under load is killed with SIGKILL again and again, at moments of chance, while
+//! somebody outside writes down what it does. Resync is off and each id is published exactly once, so that whatever
+//! is lost stays lost and is counted.
 //!
 //! The same with a planted fault, which lets go of an event when its run begins, must lose some: else this test would
 //! show nothing.
@@ -27,7 +27,7 @@ use crate::support::until;
 const PARTITIONS: i32 = 4;
 const SHARDS: u16 = 2;
 /// Names what the child is to do, when this test runs as a child.
-const CHILD: &str = "EVENKEEL_TEST_KILL";
+const CHILD: &str = "EVENKEEL_CHILD_OF_KILL_TEST";
 /// How many ids are published at once, and how often.
 const BATCH: usize = 25;
 const EVERY: Duration = Duration::from_millis(100);

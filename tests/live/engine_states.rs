@@ -151,8 +151,7 @@ async fn b55_a_backlog_does_not_grow_the_process() {
     until("it is full", || recorder.in_flight().0 == 1).await;
     let before = peak(&process);
     // Values that do not compress.
-    let value: Vec<u8> =
-        (0..64_u64 << 10).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+    let value: Vec<u8> = (0..64_u64 << 10).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
     for partition in 0..64 {
         target.hand.send_many(&target.topic, partition, &value, 24).await;
     }
