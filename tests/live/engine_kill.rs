@@ -151,9 +151,8 @@ impl Killing<'_> {
         self.counted.lost = self.places().iter().filter(|(id, _, _)| !done.contains(id)).count();
         for (id, seen) in self.by_id() {
             let successes = seen.iter().enumerate().filter(|(n, seen)| seen.ended.is_some() && is_success(&id, n + 1));
-            let asked = usize::from(
-                matches!(behave(&id, 1), Reply::After(_, answer) if matches!(*answer, Reply::Json(_)) && !is_error(&answer)),
-            );
+            let again = |answer: &Reply| matches!(answer, Reply::Json(_)) && !is_error(answer);
+            let asked = usize::from(matches!(behave(&id, 1), Reply::After(_, answer) if again(&answer)));
             self.counted.repeated += successes.count().saturating_sub(1 + asked);
             for pair in seen.windows(2) {
                 self.counted.overlaps += usize::from(self.end_of(&pair[0]) > pair[1].begun);

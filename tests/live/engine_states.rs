@@ -135,7 +135,8 @@ async fn k6_b54_offsets_that_are_gone_are_followed_by_a_resync_at_once() {
     assert_eq!(second.stop().0.code(), Some(0));
 }
 
-/// B55: a backlog of 96 MiB in 64 partitions, a full table, and runs that do not end: the process does not grow with it.
+/// B55: a backlog of 96 MiB in 64 partitions, a full table, and runs that do not end: the process does not grow with
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b55_a_backlog_does_not_grow_the_process() {
     let Some(broker) = Broker::shared() else { return };

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::contract::Cause;
 use crate::engine::trace::ItemSpan;
-use crate::engine::view::TriggerAnswer;
+use crate::engine::view::{TriggerAnswer, TriggerResult};
 use crate::scheduler::{Shard, Slot};
 
 /// Links to producers' spans that one item keeps.
@@ -54,10 +54,13 @@ impl Notes {
         self.by_slot.entry(slot.0).or_default()
     }
 
-    /// Nothing is owed any more.
+    /// Nothing is owed any more. Who waits for a record needs none now: what was asked for is done.
     pub(super) fn forget(&mut self, slot: Slot) {
-        if !self.by_slot.is_empty() {
-            self.by_slot.remove(&slot.0);
+        if self.by_slot.is_empty() {
+            return;
+        }
+        for (_, id, reply) in self.by_slot.remove(&slot.0).map(|note| note.durable).unwrap_or_default() {
+            let _ = reply.send(TriggerAnswer { id, result: TriggerResult::Durable });
         }
     }
 
