@@ -15,6 +15,10 @@ mod engine_kill;
 mod engine_states;
 mod engine_world;
 mod kafka;
+#[cfg(feature = "otlp")]
+mod otelcol;
+#[cfg(feature = "otlp")]
+mod otlp;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]
