@@ -209,12 +209,17 @@ impl ShardLoop {
             busy |= self.take_intakes(now);
             busy |= self.take_time(now);
             self.carry_out();
-            busy |= self.start_runs() == RUNS_PER_TURN;
-            busy |= self.held_has_room();
-            self.end_turn();
-            if leadership.ended.is_cancelled() {
+            // A process that stood still may come to itself anywhere; it starts nothing then (L3).
+            if leadership.is_over() {
                 return self.cut_off(TermEnd::Lost).await;
             }
+            busy |= self.start_runs() == RUNS_PER_TURN;
+            busy |= self.held_has_room();
+            // What ended since may belong to a term that is over: no source hears of it, and its events come again.
+            if leadership.is_over() {
+                return self.cut_off(TermEnd::Lost).await;
+            }
+            self.end_turn();
             if let Some(error) = self.store_failed.take() {
                 let end = match error {
                     StoreError::Fenced => TermEnd::Lost,
