@@ -20,6 +20,7 @@ mod engine_events;
 mod engine_load;
 mod engine_panics;
 mod engine_records;
+mod engine_renewal;
 mod engine_results;
 mod engine_stop;
 mod engine_streams;

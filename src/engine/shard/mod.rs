@@ -202,22 +202,21 @@ impl ShardLoop {
     }
 
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
-        loop {
+        // Looked at before what runs say is heard and again before the sources hear of it: a run that ends after the
+        // leadership settles nothing, however late this loop comes to know of either (L3). A process that stood still
+        // looks at the clock, since nobody could tell it.
+        let lost = || leadership.is_over();
+        while !lost() {
             let now = self.now();
             self.beacon_busy();
             let mut busy = self.take_messages(now);
             busy |= self.take_intakes(now);
             busy |= self.take_time(now);
             self.carry_out();
-            // A process that stood still may come to itself anywhere; it starts nothing then (L3).
-            if leadership.is_over() {
-                return self.cut_off(TermEnd::Lost).await;
-            }
             busy |= self.start_runs() == RUNS_PER_TURN;
             busy |= self.held_has_room();
-            // What ended since may belong to a term that is over: no source hears of it, and its events come again.
-            if leadership.is_over() {
-                return self.cut_off(TermEnd::Lost).await;
+            if lost() {
+                break;
             }
             self.end_turn();
             if let Some(error) = self.store_failed.take() {
@@ -236,6 +235,7 @@ impl ShardLoop {
                 self.wait(leadership).await;
             }
         }
+        self.cut_off(TermEnd::Lost).await
     }
 
     fn now(&self) -> Time {
