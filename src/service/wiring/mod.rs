@@ -4,6 +4,11 @@
 //! and `tests/live`.
 
 mod dump;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "without_etcd.rs"]
+mod etcd;
 mod first;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -19,6 +24,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use self::etcd::Leading;
 pub use self::first::{is_first, run_as_child};
 use self::kafka::Committers;
 use self::parts::Stores;
@@ -43,7 +49,17 @@ pub struct Publish {
 /// What adapters find wrong with their part of the config, by key: what a start would say, without a connection.
 #[must_use]
 pub fn check(config: &Config) -> Vec<(String, String)> {
-    kafka::check(config)
+    let mut found = kafka::check(config);
+    found.extend(etcd::check(config));
+    found
+}
+
+/// What the services say that the config names, by key. Nothing is written.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn connect(config: &Config) -> Vec<(String, String)> {
+    etcd::connect(config).await
 }
 
 /// Sends events to a topic, with the configured hash.
@@ -86,7 +102,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
         started = start(config, &metrics) => started,
         () = stop.asked() => return Ok(ExitCode::SUCCESS),
     };
-    let (engine, committers) = stopped?;
+    let (engine, committers, leading) = stopped?;
     let handle = engine.handle();
     let _dump = dump::on_signal(dump_asked, &handle);
     let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;
@@ -95,6 +111,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let result = engine.run(stop.asked()).await;
     // The engine has stopped intake, ended runs and written what is owed. Now the sources hear of it (B91).
     committers.close(LAST_COMMIT).await;
+    leading.close().await;
     if let Some(admin) = admin {
         admin.stop().await;
     }
@@ -129,8 +146,8 @@ fn bind(admin: &super::config::Admin) -> anyhow::Result<Server> {
 }
 
 /// Puts the engine together.
-async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Committers)> {
-    let stores = Stores::open(config).await?;
+async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Committers, Leading)> {
+    let (stores, leading) = Stores::open(config).await?;
     let builder: Builder = Engine::builder(&config.name)
         .sharding(config.sharding)
         .options(config.reconciler.options)
@@ -142,5 +159,5 @@ async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Co
         .incarnation(stores.incarnation);
     let builder = parts::reconciler(builder, config)?;
     let (builder, committers) = parts::streams(builder, config)?;
-    Ok((builder.build()?, committers))
+    Ok((builder.build()?, committers, leading))
 }
