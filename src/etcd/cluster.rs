@@ -1,7 +1,7 @@
 //! The facts on which all processes of a controller must agree, in etcd (L7).
 //!
-//! Must never be overwritten by a process that disagrees: what stands there is compared in the same transaction in which
-//! it is written. Tested against real members in `tests/live/etcd`.
+//! Must never be overwritten by a process that disagrees: what stands there is compared in the same transaction in
+//! which it is written. Tested against real members in `tests/live/etcd`.
 
 use std::time::Duration;
 

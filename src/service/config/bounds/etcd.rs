@@ -19,7 +19,7 @@ pub(in super::super) static ETCD: Section = Section {
 
 pub(in super::super) static ENDPOINTS: Key<Items<HttpUrl>> = Key {
     name: "endpoints",
-    form: Items { form: HttpUrl, count_max: ENDPOINTS_MAX },
+    form: Items { form: HttpUrl { login: "auth" }, count_max: ENDPOINTS_MAX },
     default: Default::Required("[\"https://etcd:2379\"]"),
     about: "The members' client addresses; name them all, each is tried on its own",
     reason: "",
