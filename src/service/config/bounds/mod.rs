@@ -6,6 +6,7 @@
 
 pub(super) mod etcd;
 pub(super) mod kafka;
+pub(super) mod otlp;
 pub(super) mod reconciler;
 pub(super) mod streams;
 pub(super) mod top;

@@ -6,6 +6,7 @@
 mod etcd;
 mod files;
 mod kafka;
+mod otlp;
 mod reconciler;
 mod rules;
 mod streams;
@@ -104,10 +105,9 @@ fn admin(block: Block<'_>) -> Read<Option<Admin>> {
 }
 
 fn telemetry(block: Block<'_>) -> Read<Telemetry> {
-    let otlp = block.later(&keys::OTLP);
+    let otlp = block.optional_block(&keys::OTLP).and_then(|block| block.map(otlp::otlp).transpose());
     let logs = block.get(&keys::LOGS);
     let level = block.get(&keys::LEVEL);
     block.close();
-    otlp?;
-    Ok(Telemetry { logs: logs?, level: level? })
+    Ok(Telemetry { otlp: otlp?.flatten(), logs: logs?, level: level? })
 }
