@@ -1,7 +1,8 @@
 //! One process among those that lead: what it holds, what it may do, and what it has to do next (L1, L3, L9).
 //!
 //! A value that is given the time and what etcd said, and answers with commands; whoever drives it sends them and
-//! brings the answers. Every handler looks at the clock first, so that an answer that comes after the deadline, as
+//! brings the answers, and calls [`Member::handle_time`] once it has brought what there was: that alone looks at all
+//! shards, the others at the one that they are about. Every handler looks at the clock first, so that an answer that comes after the deadline, as
 //! after a freeze, revives nothing. Must never let two processes act for one shard at a time: tested in `tests`, in a
 //! world with the faults of etcd that were measured.
 
@@ -12,7 +13,7 @@ use super::beats::Beats;
 use super::lease::{Beat, Keepalive, Lease, LeaseId, Need};
 use super::moment::Moment;
 use super::seat::{Holder, Listed, Note, Own, Seat};
-use super::timing::{CUT_OFF, CUT_OFF_LATE, GRANT_RETRY, RETRY, stop_before};
+use super::timing::{CUT_OFF, CUT_OFF_LATE, GRANT_RETRY, RETRY, TAKES_MAX, stop_before};
 use crate::id::ShardId;
 
 /// What is to be done.
@@ -150,8 +151,10 @@ impl Member {
     pub fn handle_time(&mut self, now: Moment, out: &mut Vec<Command>) {
         self.tend_lease(now, out);
         let standing = Standing::of(self.lease.as_ref(), self.sighted, now);
+        let taking = self.seats.values().filter(|seat| seat.own == Own::Taking).count();
+        let mut room = TAKES_MAX.saturating_sub(taking);
         for (shard, seat) in &mut self.seats {
-            tend(*shard, seat, standing, out);
+            tend(*shard, seat, standing, &mut room, out);
         }
     }
 
@@ -208,22 +211,32 @@ impl Member {
 
     /// [`Command::Keep`] was answered.
     pub fn kept(&mut self, now: Moment, lease: LeaseId, answer: Keepalive, out: &mut Vec<Command>) {
-        self.renewed(now, lease, out, |lease| lease.kept(now, answer));
+        // The deadline may have passed before the answer came; then it revives nothing.
+        self.handle_time(now, out);
+        let Some(lease) = self.lease.as_mut().filter(|held| held.id == lease) else { return };
+        if lease.kept(now, answer) {
+            self.lease_is_gone(now, out);
+        }
+        self.handle_time(now, out);
     }
 
     /// [`Command::Beat`] was answered.
     pub fn beaten(&mut self, now: Moment, lease: LeaseId, answer: Beat, out: &mut Vec<Command>) {
-        self.renewed(now, lease, out, |lease| lease.beaten(now, answer));
-        // What is proved is proved for the keys that the beat saw, and no others: one that was taken meanwhile may be
-        // gone again.
-        let deadline = self.lease.as_ref().filter(|held| held.id == lease).map(Lease::deadline);
-        for (shard, revision) in std::mem::take(&mut self.beaten) {
-            if let Some(seat) = self.seats.get_mut(&shard).filter(|seat| seat.held() == Some(revision))
-                && let (Some(deadline), Beat::Written { .. }) = (deadline, answer)
-            {
-                seat.until = seat.until.max(deadline);
+        self.handle_time(now, out);
+        let Some(lease) = self.lease.as_mut().filter(|held| held.id == lease) else { return };
+        if lease.beaten(now, answer) {
+            self.lease_is_gone(now, out);
+        } else if matches!(answer, Beat::Written { .. }) {
+            // What is proved is proved for the keys that the beat saw, and no others: one that was taken meanwhile may
+            // be gone again.
+            let deadline = lease.deadline();
+            for (shard, revision) in std::mem::take(&mut self.beaten) {
+                if let Some(seat) = self.seats.get_mut(&shard).filter(|seat| seat.held() == Some(revision)) {
+                    seat.until = seat.until.max(deadline);
+                }
             }
         }
+        self.handle_time(now, out);
     }
 
     /// Own leader keys are gone, or not what they were.
@@ -271,7 +284,7 @@ impl Member {
             match answer {
                 Given::Done(at) => {
                     if is_own {
-                        seat.freed(now, at, |_| None, ttl);
+                        seat.freed(now, at, None, ttl);
                     }
                     if let Some(note) = seat.note.filter(|note| note.written == revision) {
                         seat.noted(Note { written: at, stopped: true, ..note });
@@ -314,17 +327,15 @@ impl Member {
 
     /// The watch told a change, in the order of revisions.
     pub fn saw(&mut self, now: Moment, at: u64, change: Change, out: &mut Vec<Command>) {
-        self.handle_time(now, out);
         match change {
-            Change::Leader(shard, holder) => self.with(shard, |seat| seat.taken(at, holder)),
+            Change::Leader(shard, holder) => self.change(now, shard, out, |seat| seat.taken(at, holder)),
             Change::LeaderGone(shard) => {
-                let (beats, ttl) = (&self.beats, self.ttl);
-                if let Some(seat) = self.seats.get_mut(&shard) {
-                    seat.freed(now, at, |lease| beats.last(lease), ttl);
-                }
+                let predecessor = self.seats.get(&shard).and_then(Seat::predecessor);
+                let (last, ttl) = (predecessor.and_then(|lease| self.beats.last(lease)), self.ttl);
+                self.change(now, shard, out, |seat| seat.freed(now, at, last, ttl));
             }
-            Change::Note(shard, note) => self.with(shard, |seat| seat.noted(note)),
-            Change::NoteGone(shard) => self.with(shard, |seat| seat.unnoted(at)),
+            Change::Note(shard, note) => self.change(now, shard, out, |seat| seat.noted(note)),
+            Change::NoteGone(shard) => self.change(now, shard, out, |seat| seat.unnoted(at)),
             Change::Beat(lease) => self.beats.heard(now, lease, at),
             Change::BeatGone(lease) => {
                 self.beats.deleted(lease);
@@ -333,7 +344,6 @@ impl Member {
                 self.beats.forget(needed);
             }
         }
-        self.handle_time(now, out);
     }
 
     /// The watch is not up to date any more: nothing is taken until it is.
@@ -359,30 +369,22 @@ impl Member {
         self.lease.as_ref().filter(|_| idle).map(|lease| lease.id)
     }
 
-    fn with(&mut self, shard: ShardId, change: impl FnOnce(&mut Seat)) {
-        if let Some(seat) = self.seats.get_mut(&shard) {
-            change(seat);
-        }
-    }
-
     fn change(&mut self, now: Moment, shard: ShardId, out: &mut Vec<Command>, change: impl FnOnce(&mut Seat)) {
-        self.handle_time(now, out);
-        self.with(shard, change);
-        self.handle_time(now, out);
+        let standing = Standing::of(self.lease.as_ref(), self.sighted, now);
+        if let Some(seat) = self.seats.get_mut(&shard) {
+            // Keys are taken when time is looked at, so many at a time.
+            tend(shard, seat, standing, &mut 0, out);
+            change(seat);
+            tend(shard, seat, standing, &mut 0, out);
+        }
     }
 
-    fn renewed(&mut self, now: Moment, id: LeaseId, out: &mut Vec<Command>, answer: impl FnOnce(&mut Lease) -> bool) {
-        // The deadline may have passed before the answer came; then it revives nothing.
-        self.handle_time(now, out);
-        let Some(lease) = self.lease.as_mut().filter(|lease| lease.id == id) else { return };
-        if answer(lease) {
-            for (shard, seat) in &mut self.seats {
-                lose(*shard, seat, now, Why::LeaseGone, out);
-            }
-            self.lease = None;
-            self.grant = Grant::At(now);
+    fn lease_is_gone(&mut self, now: Moment, out: &mut Vec<Command>) {
+        for (shard, seat) in &mut self.seats {
+            lose(*shard, seat, now, Why::LeaseGone, out);
         }
-        self.handle_time(now, out);
+        self.lease = None;
+        self.grant = Grant::At(now);
     }
 
     fn restored(&mut self, now: Moment, out: &mut Vec<Command>) {
@@ -430,10 +432,10 @@ impl<'a> Standing<'a> {
 }
 
 /// Does for one shard what has come due.
-fn tend(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, out: &mut Vec<Command>) {
+fn tend(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, room: &mut usize, out: &mut Vec<Command>) {
     let now = standing.now;
     match seat.own {
-        Own::Nothing => take(shard, seat, standing, out),
+        Own::Nothing => take(shard, seat, standing, room, out),
         Own::Held { revision, ending: is_ending } => {
             let Some(lease) = standing.lease else { return };
             let stands = seat.holder.is_some_and(|holder| holder.revision == revision && holder.lease == lease.id);
@@ -458,8 +460,8 @@ fn tend(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, out: &mut Vec<C
     }
 }
 
-/// Leads a key that stands on this process's lease, or takes one that is free.
-fn take(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, out: &mut Vec<Command>) {
+/// Leads a key that stands on this process's lease, or takes one that is free, if there is room for another request.
+fn take(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, room: &mut usize, out: &mut Vec<Command>) {
     let Some(lease) = standing.lease else { return };
     if let Some(holder) = seat.holder.filter(|holder| holder.lease == lease.id) {
         let revision = holder.revision;
@@ -474,7 +476,8 @@ fn take(shard: ShardId, seat: &mut Seat, standing: Standing<'_>, out: &mut Vec<C
         return;
     }
     let is_free = seat.free_from().is_some_and(|from| from <= standing.now);
-    if seat.wanted && standing.may_start && standing.sighted && is_free {
+    if seat.wanted && standing.may_start && standing.sighted && is_free && *room > 0 {
+        *room -= 1;
         seat.own = Own::Taking;
         seat.until = lease.deadline();
         out.push(Command::Take(shard, lease.id, seat.note.map_or(0, |note| note.written)));

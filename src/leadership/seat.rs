@@ -104,13 +104,17 @@ impl Seat {
         }
     }
 
-    /// The leader key was deleted at this revision. `ttl` is for a predecessor of whom nothing is known.
-    pub(super) fn freed(&mut self, now: Moment, at: u64, last_beat: impl Fn(LeaseId) -> Option<Moment>, ttl: Duration) {
+    /// The lease of the last leader, as far as is known.
+    pub(super) fn predecessor(&self) -> Option<LeaseId> {
+        self.note.map(|note| note.lease).or(self.holder.map(|holder| holder.lease))
+    }
+
+    /// The leader key was deleted at this revision; the last beat of its leader was received at that moment. `ttl` is
+    /// for a leader of whom nothing is known.
+    pub(super) fn freed(&mut self, now: Moment, at: u64, last_beat: Option<Moment>, ttl: Duration) {
         if at > self.seen {
             self.seen = at;
-            let predecessor = self.note.map(|note| note.lease).or(self.holder.map(|holder| holder.lease));
-            let since = predecessor.and_then(last_beat).unwrap_or(now);
-            self.free_at = since.after(self.wait(ttl));
+            self.free_at = last_beat.unwrap_or(now).after(self.wait(ttl));
             self.holder = None;
         }
     }

@@ -34,6 +34,9 @@ pub const RETRY: Duration = Duration::from_millis(250);
 /// A lease that could not be had is asked for again after this long.
 pub const GRANT_RETRY: Duration = Duration::from_secs(1);
 
+/// Leader keys that are taken at a time. What proves them is as old as the request, so that none may wait in a queue.
+pub const TAKES_MAX: usize = 64;
+
 /// A lease is renewed this many times within its time to live.
 pub const RENEWALS: u32 = 5;
 

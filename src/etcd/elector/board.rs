@@ -45,8 +45,10 @@ impl Board {
         }
     }
 
-    pub(super) fn holds(&self, shard: ShardId, until: Moment) {
-        self.inner().held.insert(shard, until);
+    pub(super) fn hold(&self, moved: &[(ShardId, Moment)]) {
+        if !moved.is_empty() {
+            self.inner().held.extend(moved.iter().copied());
+        }
     }
 
     pub(super) fn ended(&self, shard: ShardId) {

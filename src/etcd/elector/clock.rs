@@ -29,9 +29,10 @@ pub(super) fn wall(moment: Moment) -> SystemTime {
 pub(super) struct Until(AtomicU64);
 
 impl Until {
-    /// It holds until this moment.
-    pub(super) fn set(&self, moment: Moment) {
-        self.0.store(u64::try_from(moment.0.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+    /// It holds until this moment; gives whether that is another one than before.
+    pub(super) fn set(&self, moment: Moment) -> bool {
+        let nanos = u64::try_from(moment.0.as_nanos()).unwrap_or(u64::MAX);
+        self.0.swap(nanos, Ordering::AcqRel) != nanos
     }
 
     /// It does not hold any more, whatever the clock says.

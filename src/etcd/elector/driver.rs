@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::board::Board;
 use super::calls::{Beaten, Calls};
@@ -22,6 +22,10 @@ use crate::leadership::{Beat, Change, Command, Given, Keepalive, LeaseId, List, 
 
 /// The longest sleep: timers stand still while the machine sleeps, and the clock of leadership does not.
 const NAP: Duration = Duration::from_millis(500);
+/// Leader keys that are given back at a time: a stop with thousands of shards must not delay the renewal.
+const GIVES_MAX: usize = 64;
+/// News that are heard before all shards are looked at again.
+const NEWS_PER_TURN: usize = 256;
 /// How long letting go of the lease may take at the end.
 const REVOKE_MAX: Duration = Duration::from_secs(1);
 
@@ -64,6 +68,7 @@ pub(super) struct Driver {
     /// The lease and its time to live, for what is written.
     lease: (LeaseId, Duration),
     commands: VecDeque<Command>,
+    turns: Arc<Semaphore>,
     news: mpsc::UnboundedSender<News>,
     waiting: BTreeMap<ShardId, oneshot::Sender<Leadership>>,
     led: BTreeMap<ShardId, (Leadership, Arc<Until>)>,
@@ -84,6 +89,7 @@ pub(super) async fn drive(setup: Setup, mut requests: mpsc::UnboundedReceiver<Re
         renewal,
         lease: (LeaseId(0), ttl),
         commands: VecDeque::new(),
+        turns: Arc::new(Semaphore::new(GIVES_MAX)),
         news: send,
         waiting: BTreeMap::new(),
         led: BTreeMap::new(),
@@ -91,11 +97,18 @@ pub(super) async fn drive(setup: Setup, mut requests: mpsc::UnboundedReceiver<Re
     };
     loop {
         driver.step(|member, now, out| member.handle_time(now, out));
+        driver.publish();
         let now = clock::now();
         let nap = driver.member.next_time(now).map_or(NAP, |at| at.since(now).min(NAP));
         tokio::select! {
             biased;
-            Some(news) = news.recv() => driver.hear(news),
+            Some(first) = news.recv() => {
+                driver.hear(first);
+                for _ in 1..NEWS_PER_TURN {
+                    let Ok(more) = news.try_recv() else { break };
+                    driver.hear(more);
+                }
+            }
             request = requests.recv() => match request {
                 None => return,
                 Some(Request::Close(done)) => {
@@ -119,12 +132,19 @@ impl Driver {
         while let Some(command) = self.commands.pop_front() {
             self.carry_out(command);
         }
+    }
+
+    /// Moves the deadlines where the shards' loops and people see them.
+    fn publish(&self) {
+        let mut moved = Vec::new();
         for (shard, _, until) in self.member.held() {
-            if let Some((_, valid)) = self.led.get(&shard) {
-                valid.set(until);
-                self.setup.board.holds(shard, until);
+            if let Some((_, valid)) = self.led.get(&shard)
+                && valid.set(until)
+            {
+                moved.push((shard, until));
             }
         }
+        self.setup.board.hold(&moved);
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -150,7 +170,13 @@ impl Driver {
         let (calls, news) = (self.setup.calls.clone(), self.news.clone());
         let (ttl, (lease, granted)) = (self.setup.ttl, self.lease);
         let renewal = if matches!(request, Command::Keep(_)) { self.renewal.take() } else { None };
+        let turns = matches!(request, Command::Give(..)).then(|| Arc::clone(&self.turns));
         tokio::spawn(async move {
+            // Held until the answer has come; nobody closes it.
+            let _turn = match turns {
+                Some(turns) => turns.acquire_owned().await.ok(),
+                None => None,
+            };
             let answer = match request {
                 Command::Grant => News::Granted(calls.grant(ttl).await),
                 Command::Keep(id) => {
@@ -261,6 +287,7 @@ impl Driver {
         let valid = Arc::new(Until::default());
         if let Some((_, _, until)) = self.member.held().find(|(held, ..)| *held == shard) {
             valid.set(until);
+            self.setup.board.hold(&[(shard, until)]);
         }
         let leadership = Leadership::new(term).while_valid(valid.clone());
         self.led.insert(shard, (leadership.clone(), valid));

@@ -18,6 +18,8 @@ use crate::leadership::timing;
 
 /// After a round of all members that could not be watched.
 const PAUSE: Duration = Duration::from_millis(250);
+/// After a member that denies it: a password does not mend itself in a moment, and each try costs etcd a login.
+const DENIED_PAUSE: Duration = Duration::from_secs(5);
 /// The largest message: keys that go together come in one.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -26,15 +28,15 @@ pub(super) async fn watch(calls: Calls, ttl: Duration, limit: Duration, news: Un
     let members = calls.etcd.members().to_vec();
     for (number, member) in members.iter().enumerate().cycle() {
         let watched = watch_member(&calls, member, ttl, limit, &news).await;
-        let told = match watched {
-            Ok(()) => return,
-            Err(error) => News::Blind(error),
-        };
+        let Err(error) = watched else { return };
+        let is_denied = matches!(error, EtcdError::Denied(_));
         member.forget();
-        if news.send(told).is_err() {
+        if news.send(News::Blind(error)).is_err() {
             return;
         }
-        if number + 1 == members.len() {
+        if is_denied {
+            tokio::time::sleep(DENIED_PAUSE).await;
+        } else if number + 1 == members.len() {
             tokio::time::sleep(PAUSE).await;
         }
     }

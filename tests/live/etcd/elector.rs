@@ -30,18 +30,23 @@ impl Process {
     fn start(name: &str, connection: Connection, ttl: Duration) -> Self {
         let overruns = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&overruns);
-        let settings = ElectorSettings {
+        let overrun = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        let settings = ElectorSettings { overrun, ..Self::settings(name, connection, ttl) };
+        Self { elector: EtcdElector::start(settings).unwrap(), overruns }
+    }
+
+    fn settings(name: &str, connection: Connection, ttl: Duration) -> ElectorSettings {
+        ElectorSettings {
             connection,
             keys: Keys::new("dns"),
             process: name.to_owned(),
             shards: 4,
             ttl,
             incarnation: 1,
-            overrun: Arc::new(move |_| {
-                counted.fetch_add(1, Ordering::SeqCst);
-            }),
-        };
-        Self { elector: EtcdElector::start(settings).unwrap(), overruns }
+            overrun: Arc::new(|shard| panic!("shard {shard} goes on")),
+        }
     }
 
     fn of(name: &str, members: &Members, ttl: Duration) -> Self {
@@ -255,4 +260,28 @@ async fn l1_keys_of_another_program_do_no_harm() {
     let held = a.lead().await;
     members.ctl(&["put", &keys.leader(SHARD), "mine"]);
     ends(&held).await;
+}
+
+/// Every shard of a large controller is led after one start, and the lease is renewed meanwhile; then the member of
+/// etcd that leads is killed, and nothing is lost but a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_l3_a_thousand_shards_are_led_and_a_lost_leader_of_etcd_costs_none() {
+    let Some(mut members) = Members::start(3, &[]) else { return };
+    let settings = Process::settings("a", Connection::new(members.endpoints()), LONG);
+    let a = Arc::new(EtcdElector::start(ElectorSettings { shards: 1_000, ..settings }).unwrap());
+    let begun = Instant::now();
+    let won: Vec<_> = (0..1_000)
+        .map(|shard| {
+            let elector = Arc::clone(&a);
+            tokio::spawn(async move { elector.lead(ShardId(shard)).await.unwrap() })
+        })
+        .collect();
+    let mut held = Vec::new();
+    for won in won {
+        held.push(timeout(SOON, won).await.expect("led in time").unwrap());
+    }
+    println!("led 1,000 shards within {:?}", begun.elapsed());
+    members.kill(members.leader());
+    let lost = timeout(LONG + SHORT, held[0].ending.cancelled()).await;
+    assert!(lost.is_err() && held.iter().all(|leadership| !leadership.is_over()), "{:?}", a.problem());
 }

@@ -102,6 +102,21 @@ impl Members {
         kill_process(self.members[member].pid, signal).unwrap();
     }
 
+    /// Which member leads the others.
+    pub(crate) fn leader(&self) -> usize {
+        let status = self.ctl(&["endpoint", "status", "--write-out", "fields"]);
+        let field = |name: &str| -> Vec<String> {
+            let of = |line: &str| line.strip_prefix(&format!("\"{name}\" : ")).map(str::to_owned);
+            status.lines().filter_map(of).collect()
+        };
+        let leader = &field("Leader")[0];
+        field("MemberID").iter().position(|id| id == leader).unwrap()
+    }
+
+    pub(crate) fn kill(&mut self, member: usize) {
+        self.signal(member, Signal::KILL);
+    }
+
     /// Runs etcdctl; gives what it prints.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
         let (well, printed) = self.try_ctl(args);
