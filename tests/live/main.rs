@@ -10,11 +10,13 @@
 )]
 
 mod broker;
+mod browser;
 mod engine;
 mod engine_kill;
 mod engine_states;
 mod engine_world;
 mod kafka;
+mod page;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]
