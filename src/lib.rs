@@ -48,8 +48,8 @@
 //!
 //! # Cargo features
 //! By default everything is built, for the program. With `default-features = false` the library is the
-//! engine alone and needs no C compiler; `kafka`, `file-store`, `hooks`, `testing` and `cli` (the binary) add theirs,
-//! and `vendored-tls` links OpenSSL statically into Kafka's client.
+//! engine alone and needs no C compiler; `kafka`, `file-store`, `hooks`, `testing`, `cli` (the binary) and `otlp` (the
+//! binary with a way to a collector) add theirs, and `vendored-tls` links OpenSSL statically into Kafka's client.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
