@@ -25,7 +25,7 @@ esac
 
 fn project(more: &str) -> Project {
     let project = Project::new(&format!(
-        "name: zones\nshards: 6\nreconciler:\n  exec: ./reconcile.sh\n  timeout: none\n  concurrency: 8\n  \
+        "name: zones\nshards: 6\nreconciler:\n  exec: ./reconcile.sh\n  timeout: none\n  workers: 1\n  concurrency: 8\n  \
          cancel_grace: 1s\n  retry: {{initial: 1h, max_delay: 1h}}\ntelemetry: {{logs: json, level: info}}\n{more}"
     ));
     project.script("reconcile.sh", RECONCILER);

@@ -75,7 +75,8 @@ pub(super) fn all(view: &View) -> String {
     ];
     format!(
         "<a class=\"skip\" href=\"#main\">Skip to the content</a><header>\
-         <h1><bdi data-part=\"title\">{title}</bdi></h1><p data-part=\"state\">{}</p><p id=\"live\" role=\"status\">as of {}</p></header>\
+         <h1><bdi data-part=\"title\">{title}</bdi></h1>\
+         <p data-part=\"state\">{}</p><p id=\"live\" role=\"status\">as of {}</p></header>\
          <main id=\"main\" tabindex=\"-1\"><div data-part=\"problems\">{}</div>{}</main>",
         state(view),
         clock(view.at),
@@ -178,7 +179,11 @@ fn cards(counts: &Counts, oldest: Option<f64>) -> String {
     let room = |used: u64, max: u64| {
         format!("<meter min=\"0\" max=\"{max}\" high=\"{}\" value=\"{used}\">{used} of {max}</meter>", max / 10 * 9)
     };
-    let oldest = oldest.map_or_else(|| "nothing is owed".to_owned(), |age| format!("oldest event {}", Span(age)));
+    let oldest = match oldest {
+        Some(age) => format!("oldest event {}", Span(age)),
+        None if counts.pending + counts.running + counts.delayed == 0 => "nothing is owed".to_owned(),
+        None => "no event of a stream waits".to_owned(),
+    };
     let admitted = format!(
         "{} of {} places {}",
         Count(counts.admitted),
