@@ -12,6 +12,7 @@ mod failure;
 mod list;
 mod reconciler;
 mod run;
+mod secret;
 mod source;
 mod store;
 mod stream;
@@ -30,6 +31,7 @@ pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
 pub(crate) use run::{CancelSignal, RunParts};
+pub use secret::Secret;
 pub use source::{Source, Sources, Tracker};
 pub use store::{
     ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,

@@ -229,7 +229,8 @@ pub(super) fn consumer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kafka::settings::{SaslMechanism, Secret, Tls};
+    use crate::contract::Secret;
+    use crate::kafka::settings::{SaslMechanism, Tls};
 
     fn connection() -> Connection {
         Connection { brokers: vec!["127.0.0.1:1".into(), "127.0.0.1:2".into()], ..Connection::default() }

@@ -37,7 +37,9 @@ pub use decode::IdFrom;
 pub use library::library;
 pub use publish::{PublishError, Published, Publisher};
 pub use settings::{
-    COMMIT_INTERVAL, Connection, MISSING_INTERVAL, RECOMMIT_INTERVAL, Sasl, SaslMechanism, Secret, SettingsError,
+    COMMIT_INTERVAL, Connection, MISSING_INTERVAL, RECOMMIT_INTERVAL, Sasl, SaslMechanism, SettingsError,
     StreamSettings, TOPICS_INTERVAL, Timing, Tls, Token, WATCH_INTERVAL,
 };
 pub use stream::KafkaStream;
+
+pub use crate::contract::Secret;

@@ -12,27 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::decode::IdFrom;
-
-/// A password or key; shown as `***` everywhere.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// A secret with this text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(super) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
+use crate::contract::Secret;
 
 /// How to reach the brokers (the `kafka:` block of the config).
 #[derive(Debug, Clone, Default)]

@@ -16,6 +16,10 @@ mod engine_kill;
 mod engine_states;
 mod engine_world;
 mod kafka;
+#[cfg(feature = "otlp")]
+mod otelcol;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 #[path = "../it/recorder.rs"]
 mod recorder;
