@@ -4,12 +4,16 @@
 //! among the members; [`Keys`] says what stands where. Tested by unit tests in each file and against real members in
 //! `tests/live/etcd/`.
 
+mod cluster;
 mod connect;
+mod elector;
 mod error;
 mod keys;
 mod settings;
 
+pub use cluster::{agree, compare};
 pub use connect::{Etcd, Member, Repeat};
+pub use elector::{ElectorSettings, EtcdElector};
 pub use error::EtcdError;
 pub use keys::Keys;
 pub use settings::{Connection, REQUEST_MAX, Tls, User};

@@ -28,7 +28,7 @@ fn the_first_view_is_readable_without_scripts() {
         "<dt>pending</dt><dd>10</dd>",
         "18 of 1,000,000 places",
         "term 0001-0000000000000004711",
-        "not this process",
+        "elsewhere</span> <bdi>host-2/17</bdi>",
         "<bdi>orders-1</bdi>",
         "orders/7@991",
         "oldest event 12 s",

@@ -15,6 +15,8 @@ mod engine;
 mod engine_kill;
 mod engine_states;
 mod engine_world;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod kafka;
 #[cfg(feature = "otlp")]
 mod otelcol;

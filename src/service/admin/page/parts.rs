@@ -307,10 +307,13 @@ fn outcome(outcome: RunOutcome) -> String {
 
 fn shard_rows(shards: &Vec<ShardStatus>) -> String {
     let row = |shard: &ShardStatus| {
-        let leader = match (&shard.term, shard.led) {
-            (Some(term), true) => format!("{} <small>term {}</small>", badge("good", "this process"), Text(term)),
-            (None, true) => badge("good", "this process"),
-            (_, false) => badge("quiet", "not this process"),
+        let leader = match (&shard.term, &shard.leader) {
+            (Some(term), _) if shard.led => {
+                format!("{} <small>term {}</small>", badge("good", "this process"), Text(term))
+            }
+            _ if shard.led => badge("good", "this process"),
+            (_, Some(leader)) => format!("{} <bdi>{}</bdi>", badge("quiet", "elsewhere"), Text(leader)),
+            (_, None) => badge("warn", "not led, as far as is known here"),
         };
         let counts = &shard.counts;
         let figures = [counts.pending, counts.running, counts.delayed, counts.parked, shard.runs].map(Count);

@@ -1,0 +1,4 @@
+//! Leadership and records against a real etcd.
+
+mod elector;
+mod members;
