@@ -12,6 +12,7 @@ mod admin_follow;
 mod admin_input;
 mod admin_limits;
 mod admin_metrics;
+mod admin_page;
 mod admin_security;
 mod admin_world;
 mod cli;
