@@ -104,11 +104,12 @@ impl World {
 
 /// Waits without the runtime, all of whose threads are busy.
 #[track_caller]
+#[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
 fn wait(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 
