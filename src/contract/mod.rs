@@ -29,7 +29,7 @@ pub use failure::{Failure, FailureKind};
 pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
-pub(crate) use run::{CancelSignal, RunParts};
+pub(crate) use run::{CancelSignal, CancelSlot, RunParts};
 pub use source::{Source, Sources, Tracker};
 pub use store::{
     ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,
