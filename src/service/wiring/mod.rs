@@ -104,11 +104,16 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     }
     let metrics = start_metrics(config, otlp.as_mut())?;
     let admin = config.admin.as_ref().map(bind).transpose()?;
+    // etcd may be away for long; who looks after the process must not think it dead (B80).
+    let starting = admin.as_ref().map(Server::starting).transpose()?;
     let stopped = tokio::select! {
         started = start(config, &metrics, otlp.as_ref()) => started,
         () = stop.asked() => return Ok(ExitCode::SUCCESS),
     };
     let (engine, committers, leading) = stopped?;
+    if let Some(starting) = starting {
+        starting.stop().await;
+    }
     let handle = engine.handle();
     let _dump = dump::on_signal(dump_asked, &handle);
     let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;
