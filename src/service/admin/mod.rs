@@ -10,6 +10,7 @@ mod follow;
 mod guard;
 mod input;
 mod look;
+mod page;
 mod problem;
 mod stall;
 mod steer;
@@ -173,6 +174,7 @@ impl Server {
             body_patience: self.options.limits.read,
             waiters: Semaphore::new(WAITERS_MAX),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+            pages: page::Pages::new(),
         };
         let router = router(Arc::new(app), Arc::new(self.guard));
         serve(self.address, self.listener, router, self.options, stop)
@@ -239,6 +241,7 @@ struct App {
     body_patience: Duration,
     waiters: Semaphore,
     followers: Arc<Semaphore>,
+    pages: page::Pages,
 }
 
 impl App {
@@ -269,6 +272,7 @@ fn routes() -> Vec<Route> {
     let show = |path, handler| Route { method: Method::GET, path, handler };
     let change = |path, handler| Route { method: Method::POST, path, handler };
     vec![
+        show("/", get(page::page)),
         show("/livez", get(look::livez)),
         show("/readyz", get(look::readyz)),
         show("/metrics", get(look::metrics)),

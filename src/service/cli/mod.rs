@@ -40,7 +40,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Run(config) => run::run(&config),
         Verb::Init(args) => init::init(&args),
-        Verb::Check(config) => check::check(&config, &global),
+        Verb::Check(args) => check::check(&args, &global),
         Verb::Config { what } => document::config(what),
         Verb::Completions { shell } => document::completions(shell),
         Verb::Man { dir } => document::man(dir.as_deref()),

@@ -58,9 +58,9 @@ pub(super) enum Verb {
     Init(InitArgs),
     /// Say what is wrong with the config, all at once, and what should be known about it
     ///
-    /// Says what a start would say, and opens no connection.
+    /// Says what a start would say, and opens no connection, unless --connect asks for it.
     #[command(after_help = CHECK)]
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Explain the config
     #[command(arg_required_else_help = true)]
     Config {
@@ -105,6 +105,7 @@ Examples:
 const CHECK: &str = "\
 Examples:
   evenkeel check
+  evenkeel check --connect
   evenkeel check --config dns.yaml -o json";
 
 const PUBLISH: &str = "\
@@ -130,6 +131,16 @@ pub(super) struct ConfigArgs {
     /// The config; by default ./evenkeel.yaml, else /etc/evenkeel/evenkeel.yaml
     #[arg(short, long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true)]
     pub config: Option<PathBuf>,
+}
+
+/// What to check.
+#[derive(Debug, Clone, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Also ask Kafka and etcd: whether they answer, and whether topics and shards fit. Writes nothing
+    #[arg(long)]
+    pub connect: bool,
 }
 
 /// What to make.

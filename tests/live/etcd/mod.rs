@@ -2,3 +2,4 @@
 
 mod elector;
 mod members;
+mod process;
