@@ -17,7 +17,7 @@ pub enum EtcdError {
     /// No connection came about, so nothing was asked: try another member, or later.
     #[error("cannot reach etcd: {0}")]
     Unreachable(String),
-    /// The answer did not come, or says nothing of the outcome: what was asked for may have happened, or may happen yet.
+    /// The answer did not come, or says nothing of the outcome: what was asked for may have happened, or may yet.
     #[error("etcd did not answer: {0}")]
     Unknown(String),
     /// The user, the password or the user's roles do not allow it; nothing happened.
@@ -108,7 +108,8 @@ fn is_login(text: &str) -> bool {
     ["authentication failed", "user name is empty", "revision of auth store is old"].iter().any(|t| text.contains(t))
 }
 
-/// The messages of an error's causes, the outermost first. A status prints all its fields, so its message stands for it.
+/// The messages of an error's causes, the outermost first. A status prints all its fields, so its message stands for
+/// it.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut parts = Vec::new();
     match error.downcast_ref::<Status>() {

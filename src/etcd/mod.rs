@@ -1,4 +1,4 @@
-//! etcd: leadership (rules L1 to L9), and the store of owed records (D12).
+//! etcd: leadership, and the store of owed records (D12).
 //!
 //! Must never know the engine, nor another adapter. [`Etcd`] makes calls, with our own timeouts and our own choice
 //! among the members; [`Keys`] says what stands where; [`EtcdStore`] is the store. Tested by unit tests in each file and against real members in

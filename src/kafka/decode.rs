@@ -48,7 +48,9 @@ pub(super) enum Poison {
     CloudEvent,
     #[error(transparent)]
     Id(#[from] IdError),
-    #[error("it was handed off {0} times and is still on no partition of its shard: the processes' hash or shards differ")]
+    #[error(
+        "it was handed off {0} times and is still on no partition of its shard: the processes' hash or shards differ"
+    )]
     Routing(u32),
 }
 

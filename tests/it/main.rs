@@ -29,6 +29,10 @@ mod engine_terms;
 mod engine_world;
 mod hooks;
 mod logs;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_collector;
 mod quickstart;
 mod recorder;
 mod run;

@@ -116,7 +116,8 @@ impl Members {
     pub(crate) fn begin(&self, at: usize) {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let client = self.endpoint(at);
-        let peers: Vec<_> = self.ports.iter().enumerate().map(|(i, [_, peer])| format!("m{i}={}", url(*peer))).collect();
+        let peers: Vec<_> =
+            self.ports.iter().enumerate().map(|(i, [_, peer])| format!("m{i}={}", url(*peer))).collect();
         let _ = fs::remove_file(self.log(at));
         let mut shell = Command::new("bash")
             .args(["-c", KEEPER, "keeper"])
@@ -220,9 +221,7 @@ impl Members {
                 if self.lock(at).is_none() {
                     continue;
                 }
-                let status = tokio::time::timeout(Duration::from_secs(2), async {
-                    self.hand(at).await.status().await
-                });
+                let status = tokio::time::timeout(Duration::from_secs(2), async { self.hand(at).await.status().await });
                 // The member's own id comes with the answer.
                 if let Ok(Ok(status)) = status.await
                     && status.leader() != 0

@@ -295,8 +295,9 @@ impl ShardLoop {
             next: if let Next::At(due) = next { Some(due) } else { None },
             texts: (texts.message.is_some() || texts.cause_error.is_some()).then(|| Box::new(texts)),
         };
-        self.end_span(slot, &entry, next);
+        let in_attempt = self.end_span(slot, &entry, next);
         log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
+        drop(in_attempt);
         self.tell_waiting(slot, run, &entry, next);
         self.journal.push(entry);
         if next == Next::Idle {

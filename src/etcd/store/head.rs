@@ -119,7 +119,11 @@ fn guarded(answer: &TxnResponse, term: Term) -> Result<Option<KeyValue>, StoreEr
         _ => None,
     });
     let (leader, head) = (gets.next().flatten(), gets.next().flatten());
-    if leader.is_some_and(|leader| leader.create_revision() == created(term)) { Ok(head) } else { Err(StoreError::Fenced) }
+    if leader.is_some_and(|leader| leader.create_revision() == created(term)) {
+        Ok(head)
+    } else {
+        Err(StoreError::Fenced)
+    }
 }
 
 /// The create revision that the term's leader key must have; none has a negative one.

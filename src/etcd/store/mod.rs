@@ -180,6 +180,9 @@ impl From<EtcdError> for StoreError {
 
 impl fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdStore").field("etcd", &self.inner.etcd).field("keys", &self.inner.keys).finish_non_exhaustive()
+        f.debug_struct("EtcdStore")
+            .field("etcd", &self.inner.etcd)
+            .field("keys", &self.inner.keys)
+            .finish_non_exhaustive()
     }
 }

@@ -50,13 +50,7 @@ pub(super) async fn load(
     Ok(records)
 }
 
-async fn page(
-    inner: &Inner,
-    from: &[u8],
-    prefix: &str,
-    limit: usize,
-    revision: i64,
-) -> Result<GetResponse, EtcdError> {
+async fn page(inner: &Inner, from: &[u8], prefix: &str, limit: usize, revision: i64) -> Result<GetResponse, EtcdError> {
     // Behind all keys that begin so: `/` becomes `0`.
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {

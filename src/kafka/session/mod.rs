@@ -170,7 +170,12 @@ impl Session {
             settings.consumer_config(partitions_in(first.as_ref().map(|(answer, _)| answer), settings.shards))?;
         let client = Arc::new(consumer(&settings.connection, &config, Context::new(&settings.connection))?);
         let commits = Commits::start(&client, now)?;
-        let producer = settings.dead_letter.as_ref().or(settings.hand_off.as_ref()).map(|_| Producer::new(&settings.connection)).transpose()?;
+        let producer = settings
+            .dead_letter
+            .as_ref()
+            .or(settings.hand_off.as_ref())
+            .map(|_| Producer::new(&settings.connection))
+            .transpose()?;
         let mut session = Self {
             troubles: Troubles::new(events.clone()),
             client,

@@ -26,6 +26,7 @@ use super::admin::{AdminOptions, Server};
 use super::config::{Config, Loaded, Logs};
 use super::telemetry::logs::{self, LogFormat, LogGuard};
 use super::telemetry::metrics::Metrics;
+use super::telemetry::otlp::{Bridge, Otlp};
 use crate::engine::{Builder, Engine, EngineError};
 
 /// How long the last commit may take before the process ends without it: its events come again then.
@@ -71,7 +72,12 @@ pub struct HashMatch {
 /// What adapters find wrong with their part of the config, by key: what a start would say, without a connection.
 #[must_use]
 pub fn check(config: &Config) -> Vec<(String, String)> {
-    kafka::check(config)
+    let mut found = kafka::check(config);
+    if cfg!(not(feature = "otlp")) && config.telemetry.otlp.is_some() {
+        let missing = "this evenkeel was built without OTLP; install one with it (cargo feature `otlp`)";
+        found.push(("telemetry.otlp".to_owned(), missing.to_owned()));
+    }
+    found
 }
 
 /// Sends events to a topic, with the configured hash.
@@ -112,14 +118,15 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let dump_asked = dump::listen()?;
     crate::hooks::harden_process().context("cannot take core files from this process and its commands")?;
     let config = &loaded.config;
-    let _logs = start_logs(config)?;
+    let mut otlp = config.telemetry.otlp.as_ref().map(|otlp| Otlp::start(otlp, &config.name)).transpose()?;
+    let _logs = start_logs(config, otlp.as_ref().and_then(Otlp::log_bridge))?;
     for warning in &loaded.warnings {
         tracing::warn!("{}", warning.line(&loaded.file));
     }
-    let metrics = Metrics::new(&config.name)?;
+    let metrics = start_metrics(config, otlp.as_mut())?;
     let admin = config.admin.as_ref().map(bind).transpose()?;
     let stopped = tokio::select! {
-        started = start(config, &metrics) => started,
+        started = start(config, &metrics, otlp.as_ref()) => started,
         () = stop.asked() => return Ok(ExitCode::SUCCESS),
     };
     let (engine, committers) = stopped?;
@@ -134,10 +141,15 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     if let Some(admin) = admin {
         admin.stop().await;
     }
+    let code = finish(result);
+    // Last of all, since nothing that matters may wait for it (B28).
+    if let Some(otlp) = otlp {
+        otlp.stop().await;
+    }
     if let Err(error) = metrics.shutdown() {
         tracing::warn!(%error, "metrics were not ended");
     }
-    finish(result)
+    code
 }
 
 fn finish(result: Result<(), EngineError>) -> anyhow::Result<ExitCode> {
@@ -150,13 +162,21 @@ fn finish(result: Result<(), EngineError>) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The metrics, on their way to the collector too, if there is one.
+fn start_metrics(config: &Config, otlp: Option<&mut Otlp>) -> anyhow::Result<Metrics> {
+    let Some(otlp) = otlp else { return Ok(Metrics::new(&config.name)?) };
+    let metrics = Metrics::with_resource(otlp.resource())?;
+    otlp.send_metrics(&metrics)?;
+    Ok(metrics)
+}
+
 /// Sets the log up; kept until the process ends.
-fn start_logs(config: &Config) -> anyhow::Result<LogGuard> {
+fn start_logs(config: &Config, bridge: Option<Bridge>) -> anyhow::Result<LogGuard> {
     let format = match config.telemetry.logs {
         Logs::Human => LogFormat::Human,
         Logs::Json => LogFormat::Json,
     };
-    Ok(logs::init(format, &config.telemetry.level.to_string().to_lowercase())?)
+    Ok(logs::init(format, &config.telemetry.level.to_string().to_lowercase(), bridge)?)
 }
 
 /// Takes the admin server's address before anything else starts: a second process on the same config ends here.
@@ -165,9 +185,9 @@ fn bind(admin: &super::config::Admin) -> anyhow::Result<Server> {
 }
 
 /// Puts the engine together.
-async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Committers)> {
+async fn start(config: &Config, metrics: &Metrics, otlp: Option<&Otlp>) -> anyhow::Result<(Engine, Committers)> {
     let stores = Stores::open(config).await?;
-    let builder: Builder = Engine::builder(&config.name)
+    let mut builder: Builder = Engine::builder(&config.name)
         .sharding(config.sharding)
         .options(config.reconciler.options)
         .limits(config.limits)
@@ -176,6 +196,9 @@ async fn start(config: &Config, metrics: &Metrics) -> anyhow::Result<(Engine, Co
         .store(Arc::clone(&stores.store))
         .elector(stores.elector)
         .incarnation(stores.incarnation);
+    if let Some((tracer, share)) = otlp.and_then(Otlp::tracer) {
+        builder = builder.tracer(tracer).trace_share(share);
+    }
     let builder = parts::reconciler(builder, config)?;
     let (builder, committers) = parts::streams(builder, config)?;
     Ok((builder.build()?, committers))

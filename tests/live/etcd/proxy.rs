@@ -35,7 +35,8 @@ impl Proxy {
                 let (target, seen) = (target.clone(), seen.clone());
                 tokio::spawn(async move {
                     let Ok(member) = TcpStream::connect(target).await else { return };
-                    let ((from_client, to_client), (from_member, to_member)) = (client.into_split(), member.into_split());
+                    let ((from_client, to_client), (from_member, to_member)) =
+                        (client.into_split(), member.into_split());
                     tokio::spawn(forward(from_client, to_member, seen.clone(), Flow::Answers));
                     forward(from_member, to_client, seen, Flow::Requests).await;
                 });

@@ -329,5 +329,7 @@ async fn d12_writes_go_on_through_the_loss_of_a_member() {
         members.restart(at);
         write(10).await;
     }
-    println!("{written} writes through a kill, a freeze and three restarts: {unknown} times the outcome was asked for again");
+    println!(
+        "{written} writes through a kill, a freeze and three restarts: {unknown} times the outcome was asked for again"
+    );
 }

@@ -5,6 +5,7 @@
 //! and by `tests/it/config.rs`: the reference, the example and the docs say the same.
 
 pub(super) mod kafka;
+pub(super) mod otlp;
 pub(super) mod reconciler;
 pub(super) mod streams;
 pub(super) mod top;

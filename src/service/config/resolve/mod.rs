@@ -5,6 +5,7 @@
 
 mod files;
 mod kafka;
+mod otlp;
 mod reconciler;
 mod rules;
 mod streams;
@@ -103,10 +104,9 @@ fn admin(block: Block<'_>) -> Read<Option<Admin>> {
 }
 
 fn telemetry(block: Block<'_>) -> Read<Telemetry> {
-    let otlp = block.later(&keys::OTLP);
+    let otlp = block.optional_block(&keys::OTLP).and_then(|block| block.map(otlp::otlp).transpose());
     let logs = block.get(&keys::LOGS);
     let level = block.get(&keys::LEVEL);
     block.close();
-    otlp?;
-    Ok(Telemetry { logs: logs?, level: level? })
+    Ok(Telemetry { otlp: otlp?.flatten(), logs: logs?, level: level? })
 }
