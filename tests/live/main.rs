@@ -14,10 +14,14 @@ mod engine;
 mod engine_kill;
 mod engine_states;
 mod engine_world;
+mod etcd;
 mod kafka;
+mod member;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]
 mod run_world;
 mod sink;
+#[path = "../it/store_conformance.rs"]
+mod store_conformance;
 mod support;

@@ -1,0 +1,5 @@
+//! etcd: connecting, and the store of owed records.
+
+mod connect;
+mod proxy;
+mod store;
