@@ -213,6 +213,18 @@ impl Members {
         Client::connect([self.endpoint(at)], Some(options)).await.unwrap()
     }
 
+    /// Runs etcdctl; gives what it prints.
+    pub(crate) fn ctl(&self, args: &[&str]) -> String {
+        let done = Command::new(installed().expect("there is an etcd").join("etcdctl"))
+            .args(["--endpoints", &self.endpoints().join(","), "--command-timeout", "20s"])
+            .args(args)
+            .output()
+            .unwrap();
+        let printed = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+        assert!(done.status.success(), "etcdctl {args:?}: {printed}");
+        printed
+    }
+
     /// Which member leads the cluster.
     pub(crate) async fn leader(&self) -> usize {
         let deadline = Instant::now() + READY_MAX;

@@ -35,12 +35,12 @@ impl Session {
         self.heard = true;
         let (topic, partition) = (message.topic(), message.partition());
         let Some(at) = self.topics.iter().position(|known| *known.name == *topic) else { return };
+        let id_from = if self.topics[at].hand_off { &IdFrom::Key } else { &self.settings.id };
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return };
         let Ok(offset) = u64::try_from(message.offset()) else { return };
         part.behind = None;
         part.assignment.deliver(offset, self.gauges.tick(now));
         let parts = Parts::of(message);
-        let id_from = if self.topics[at].hand_off { &IdFrom::Key } else { &self.settings.id };
         let result = match decode::id(id_from, &parts) {
             Ok(Cow::Borrowed("")) => {
                 part.assignment.settle(offset);

@@ -280,7 +280,7 @@ async fn b10_a_full_database_refuses_and_goes_on() {
     let revision = hand.get("filler", None).await.unwrap().header().unwrap().revision();
     hand.compact(revision, None).await.unwrap();
     hand.defragment().await.unwrap();
-    hand.alarm(etcd_client::AlarmAction::Deactivate, etcd_client::AlarmType::Nospace, None).await.unwrap();
+    members.ctl(&["alarm", "disarm"]);
     store.commit(term, &[put("b")]).await.unwrap();
     assert_eq!(load_all(store.as_ref(), SHARD).await, [record("a"), record("b")]);
     drop(store);
