@@ -23,8 +23,8 @@ pub mod header {
     pub const OFFSET: &str = "evenkeel-hand-off-offset";
 }
 
-/// An event that was handed off so often is not handed off again. One step is enough where all processes agree; one more
-/// may come from a rolling change of the shards.
+/// An event that was handed off so often is not handed off again. One step is enough where all processes agree; one
+/// more may come from another program's message.
 pub(super) const HOPS_MAX: u32 = 3;
 
 /// The producer's trace, which goes along (K7).

@@ -51,7 +51,8 @@ pub enum SampleError {
     Brokers(String, String),
 }
 
-/// Reads the last messages of a topic, some of each partition. Waits for brokers: not for a thread of the async runtime.
+/// Reads the last messages of a topic, some of each partition. Waits for brokers: not for a thread of the async
+/// runtime.
 ///
 /// # Errors
 /// The topic cannot be read.

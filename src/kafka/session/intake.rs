@@ -57,8 +57,8 @@ impl Session {
         }
     }
 
-    /// Counts an event whose id belongs to another shard than its partition (K3). Gives that shard, where there is a way
-    /// to pass the event on to it.
+    /// Counts an event whose id belongs to another shard than its partition (K3). Gives that shard, where there is a
+    /// way to pass the event on to it.
     fn watch_route(
         &mut self,
         at: usize,
