@@ -65,6 +65,7 @@ pub mod hooks;
 pub mod id;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod leadership;
 pub mod local;
 pub mod scheduler;
 #[cfg(feature = "cli")]

@@ -25,7 +25,7 @@ pub use action::{Action, Requeue};
 pub use cause::{Cause, Position};
 pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
 pub use duration::{DURATION_MAX, DurationError, parse_duration};
-pub use elector::{Elector, ElectorError, Leadership};
+pub use elector::{Elector, ElectorError, Leader, Leadership, Validity};
 pub use failure::{Failure, FailureKind};
 pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;

@@ -76,9 +76,13 @@ pub(crate) struct AttemptInfo<'a> {
 impl Tracing {
     /// A trace for this share of the items, from 0 to 1.
     pub(crate) fn new(tracer: BoxedTracer, share: f64) -> Self {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-        // A float saturates where it becomes an integer.
-        let below = (share < 1.0).then(|| (share * u64::MAX as f64) as u64);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a float saturates where it becomes an integer"
+        )]
+        let below = (share < 1.0).then_some((share * u64::MAX as f64) as u64);
         let drawn = AtomicU64::new(RandomState::new().hash_one("evenkeel"));
         Self { tracer, below, drawn, open: Arc::default() }
     }

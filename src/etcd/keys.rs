@@ -10,8 +10,9 @@ use crate::id::{self, ShardId};
 /// | key | holds |
 /// | --- | --- |
 /// | `cluster` | what all processes agree on (L7) |
-/// | `leader/00012` | who leads shard 12, under the lease of its process; its create revision is the term's (L4) |
-/// | `beat/PROCESS` | that a process has confirmed its lease (L3) |
+/// | `lead/leader/00012` | who leads shard 12, under the lease of its process; its create revision is the term's (L4) |
+/// | `lead/term/00012` | the note of its last term, which outlives the lease: whether it has stopped (L9) |
+/// | `lead/beat/PROCESS` | that a process has confirmed its lease (L3) |
 /// | `head/00012` | the last change of the shard's records |
 /// | `owed/00012/ID` | an owed record (D12) |
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,25 +42,25 @@ impl Keys {
     /// The leader of a shard.
     #[must_use]
     pub fn leader(&self, shard: ShardId) -> String {
-        format!("{}leader/{:05}", self.prefix, shard.0)
+        format!("{}leader/{:05}", self.leading(), shard.0)
     }
 
-    /// What the leaders of all shards begin with.
+    /// The note of a shard's last term.
     #[must_use]
-    pub fn leaders(&self) -> String {
-        format!("{}leader/", self.prefix)
+    pub fn term(&self, shard: ShardId) -> String {
+        format!("{}term/{:05}", self.leading(), shard.0)
+    }
+
+    /// What all keys of leadership begin with: one watch sees them, in the order of their changes.
+    #[must_use]
+    pub fn leading(&self) -> String {
+        format!("{}lead/", self.prefix)
     }
 
     /// The beat of a process.
     #[must_use]
     pub fn beat(&self, process: &str) -> String {
-        format!("{}beat/{}", self.prefix, id::encode(process))
-    }
-
-    /// What the beats of all processes begin with.
-    #[must_use]
-    pub fn beats(&self) -> String {
-        format!("{}beat/", self.prefix)
+        format!("{}beat/{}", self.leading(), id::encode(process))
     }
 
     /// The last change of a shard's records.
@@ -89,10 +90,17 @@ mod tests {
     #[test]
     fn no_key_is_another_or_begins_like_one() {
         let (keys, odd) = (Keys::new("dns"), Keys::new("dns/x"));
-        assert_eq!(keys.leader(ShardId(12)), "evenkeel/dns/leader/00012");
+        assert_eq!(keys.leader(ShardId(12)), "evenkeel/dns/lead/leader/00012");
         assert_eq!(keys.record(ShardId(u16::MAX), "a/b"), "evenkeel/dns/owed/65535/a/b");
         assert!(!odd.prefix().starts_with(keys.prefix()), "{}", odd.prefix());
-        let single = [keys.cluster(), keys.leader(ShardId(1)), keys.leader(ShardId(11)), keys.head(ShardId(1))];
+        let single = [
+            keys.cluster(),
+            keys.leader(ShardId(1)),
+            keys.leader(ShardId(11)),
+            keys.term(ShardId(1)),
+            keys.beat("1"),
+            keys.head(ShardId(1)),
+        ];
         for (i, one) in single.iter().enumerate() {
             assert!(single.iter().skip(i + 1).all(|other| !other.starts_with(one) && !one.starts_with(other)));
             assert!(one.starts_with(keys.prefix()));

@@ -17,6 +17,10 @@ mod engine_world;
 mod etcd;
 mod kafka;
 mod member;
+#[cfg(feature = "otlp")]
+mod otelcol;
+#[cfg(feature = "otlp")]
+mod otlp;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]

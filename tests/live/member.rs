@@ -220,7 +220,7 @@ impl Members {
             .args(args)
             .output()
             .unwrap();
-        let printed = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+        let printed = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
         assert!(done.status.success(), "etcdctl {args:?}: {printed}");
         printed
     }

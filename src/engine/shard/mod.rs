@@ -203,8 +203,9 @@ impl ShardLoop {
 
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
         // Looked at before what runs say is heard and again before the sources hear of it: a run that ends after the
-        // leadership settles nothing, however late this loop comes to know of either (L3).
-        let lost = || leadership.ended.is_cancelled();
+        // leadership settles nothing, however late this loop comes to know of either (L3). A process that stood still
+        // looks at the clock, since nobody could tell it.
+        let lost = || leadership.is_over();
         while !lost() {
             let now = self.now();
             self.beacon_busy();

@@ -16,9 +16,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetResponse, KvClient, Txn, TxnOp};
+use etcd_client::KvClient;
 
 use self::head::Head;
+use super::cluster::agree;
 use super::connect::{Etcd, Repeat};
 use super::error::EtcdError;
 use super::keys::Keys;
@@ -68,55 +69,6 @@ impl Inner {
             .await
     }
 
-    async fn get(&self, key: &str) -> Result<GetResponse, EtcdError> {
-        self.call(|mut kv| {
-            let key = key.to_owned();
-            async move { kv.get(key, None).await }
-        })
-        .await
-    }
-
-    /// Writes the cluster's record if it stands as it was read: under this revision, 0 for not at all.
-    async fn put_cluster(&self, record: &ClusterRecord, revision: i64) -> Result<bool, EtcdError> {
-        let key = self.keys.cluster();
-        let json = serde_json::to_vec(record).map_err(|e| EtcdError::Refused(e.to_string()))?;
-        let txn = Txn::new()
-            .when([Compare::mod_revision(key.clone(), CompareOp::Equal, revision)])
-            .and_then([TxnOp::put(key, json, None)]);
-        let answer = self.call(|mut kv| {
-            let txn = txn.clone();
-            async move { kv.txn(txn).await }
-        });
-        Ok(answer.await?.succeeded())
-    }
-
-    async fn check_cluster(&self, wanted: &ClusterRecord) -> Result<ClusterRecord, StoreError> {
-        let key = self.keys.cluster();
-        loop {
-            let answer = self.get(&key).await?;
-            let stands = match answer.kvs().first() {
-                None => (None, 0),
-                Some(kv) => {
-                    let record: ClusterRecord = serde_json::from_slice(kv.value()).map_err(|e| StoreError::Corrupt {
-                        id: key.clone(),
-                        reason: format!(
-                            "{e}; it is not evenkeel's: give this controller another name, or delete the key in etcd"
-                        ),
-                    })?;
-                    (Some(record), kv.mod_revision())
-                }
-            };
-            let agreed = match &stands.0 {
-                None => wanted.first(),
-                Some(record) => record.agree(wanted)?,
-            };
-            if stands.0.as_ref() == Some(&agreed) || self.put_cluster(&agreed, stands.1).await? {
-                return Ok(agreed);
-            }
-            // Another process was faster; what it wrote is compared next.
-        }
-    }
-
     fn head(&self, shard: ShardId) -> Arc<tokio::sync::Mutex<Head>> {
         let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(heads.entry(shard).or_default())
@@ -129,7 +81,7 @@ impl RecordStore for EtcdStore {
     }
 
     fn check_cluster<'a>(&'a self, wanted: &'a ClusterRecord) -> BoxFuture<'a, Result<ClusterRecord, StoreError>> {
-        Box::pin(self.inner.check_cluster(wanted))
+        Box::pin(agree(&self.inner.etcd, &self.inner.keys, wanted, PATIENCE))
     }
 
     fn next_revision(&self, _: ShardId) -> BoxFuture<'_, Result<u64, StoreError>> {

@@ -29,8 +29,9 @@ use std::path::{Path, PathBuf};
 pub use fault::{ConfigError, Fault, Place};
 pub use reference::{example, markdown, reference};
 pub use resolved::{
-    Admin, ClientCertificate, Config, Exec, GiveUp, Http, IdFrom, Kafka, KafkaStream, List, Logs, Mechanism, Otlp,
-    OtlpProtocol, OtlpSignal, Reconciler, Resync, Sasl, Signal, Stream, StreamSource, Target, Telemetry, Tls,
+    Admin, ClientCertificate, Config, Etcd, EtcdUser, Exec, GiveUp, Http, IdFrom, Kafka, KafkaStream, List, Logs,
+    Mechanism, Otlp, OtlpProtocol, OtlpSignal, Reconciler, Resync, Sasl, Signal, Stream, StreamSource, Target,
+    Telemetry, Tls,
 };
 pub use secret::Secret;
 pub use variables::Variables;

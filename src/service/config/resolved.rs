@@ -37,6 +37,8 @@ pub struct Config {
     pub timing: Timing,
     /// The Kafka cluster; there whenever a stream reads from it.
     pub kafka: Option<Kafka>,
+    /// The etcd cluster that several processes share; `None`: this process leads all shards.
+    pub etcd: Option<Etcd>,
     /// The admin server; `None` switches it off.
     pub admin: Option<Admin>,
     /// Logs, and what goes to a collector.
@@ -192,6 +194,30 @@ pub struct Kafka {
     pub commit_interval: Duration,
     /// librdkafka's own options; values are not shown, since some are secrets.
     pub options: BTreeMap<String, Secret>,
+}
+
+/// An etcd cluster.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Etcd {
+    /// The members' client addresses.
+    pub endpoints: Vec<String>,
+    /// How long a process leads without a word from etcd; whole seconds.
+    pub ttl: Duration,
+    /// Whom to trust, and the own certificate, whose key is never encrypted.
+    pub tls: Option<Tls>,
+    /// Who logs in; `None`: nobody, or whom the certificate names.
+    pub user: Option<EtcdUser>,
+}
+
+/// A login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EtcdUser {
+    /// As whom.
+    pub name: String,
+    /// With what.
+    pub password: Secret,
 }
 
 /// How to encrypt.

@@ -73,7 +73,7 @@ impl Standard<'_> {
         // Entries that come first stay, and this name is the more specific one.
         let service = vec!["resource".to_owned(), "service.name".to_owned()];
         self.one(&mut values, "OTEL_SERVICE_NAME", service, as_it_is);
-        self.pairs(&mut values, "OTEL_RESOURCE_ATTRIBUTES", vec!["resource".to_owned()]);
+        self.pairs(&mut values, "OTEL_RESOURCE_ATTRIBUTES", &["resource".to_owned()]);
         values
     }
 
@@ -93,7 +93,7 @@ impl Standard<'_> {
         for (variable, key, convert) in keys {
             self.one(values, &format!("{prefix}_{variable}"), path(key), convert);
         }
-        self.pairs(values, &format!("{prefix}_HEADERS"), path("headers"));
+        self.pairs(values, &format!("{prefix}_HEADERS"), &path("headers"));
     }
 
     fn one(&mut self, values: &mut Vec<Filled>, name: &str, path: Vec<String>, convert: Convert) {
@@ -105,7 +105,7 @@ impl Standard<'_> {
     }
 
     /// `name=value,name=value`, values with percent signs decoded.
-    fn pairs(&mut self, values: &mut Vec<Filled>, name: &str, path: Vec<String>) {
+    fn pairs(&mut self, values: &mut Vec<Filled>, name: &str, path: &[String]) {
         let Some(pairs) = self.text(name) else { return };
         let mut wrong = false;
         for pair in pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -120,7 +120,7 @@ impl Standard<'_> {
             }
         }
         if wrong {
-            self.fault(name, "is no list of NAME=VALUE, separated by commas, with other characters as %2C".to_owned());
+            self.fault(name, "is no list of NAME=VALUE, separated by commas, with other characters as %2C");
         }
     }
 
@@ -137,7 +137,7 @@ impl Standard<'_> {
         };
         match share {
             Ok(share) => values.push((vec!["sampling".to_owned()], text(share, &place(NAME)))),
-            Err(says) => self.fault(NAME, says.to_owned()),
+            Err(says) => self.fault(NAME, says),
         }
     }
 
@@ -156,7 +156,7 @@ impl Standard<'_> {
                 Some("prometheus") if signal == Signal::Metrics => false,
                 Some(_) => {
                     let says = "is unknown; allowed: otlp or none, and prometheus for metrics";
-                    self.fault(&exporter, says.to_owned());
+                    self.fault(&exporter, says);
                     continue;
                 }
                 None => is_written || everywhere || own,
@@ -182,18 +182,18 @@ impl Standard<'_> {
             Ok(text) => Some(text),
             Err(NoText::Unset | NoText::Empty) => None,
             Err(NoText::NotUtf8) => {
-                self.faults.push(fault(name, "the value is not UTF-8".to_owned()));
+                self.faults.push(fault(name, "is not UTF-8"));
                 None
             }
         }
     }
 
-    fn fault(&mut self, name: &str, says: String) {
+    fn fault(&mut self, name: &str, says: &str) {
         self.faults.push(fault(name, says));
     }
 }
 
-fn fault(name: &str, message: String) -> Fault {
+fn fault(name: &str, message: &str) -> Fault {
     Fault { place: place(name), path: String::new(), message: format!("the value {message}") }
 }
 
@@ -206,25 +206,25 @@ fn text(text: String, place: &Place) -> Node {
 }
 
 /// From the value of a variable to the text of a key.
-type Convert = fn(&str) -> Result<String, String>;
+type Convert = fn(&str) -> Result<String, &'static str>;
 
 #[expect(clippy::unnecessary_wraps, reason = "one of several conversions")]
-fn as_it_is(value: &str) -> Result<String, String> {
+fn as_it_is(value: &str) -> Result<String, &'static str> {
     Ok(value.trim().to_owned())
 }
 
-fn milliseconds(value: &str) -> Result<String, String> {
+fn milliseconds(value: &str) -> Result<String, &'static str> {
     match value.trim().parse::<u32>() {
         Ok(number) => Ok(format!("{number}ms")),
-        Err(_) => Err("is no whole number of milliseconds".to_owned()),
+        Err(_) => Err("is no whole number of milliseconds"),
     }
 }
 
-fn ratio(value: &str) -> Result<String, String> {
+fn ratio(value: &str) -> Result<String, &'static str> {
     match value.trim().parse::<f64>() {
         // Written out, since a share has no exponent.
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(format!("{}%", share * 100.0)),
-        _ => Err("is no share from 0 to 1".to_owned()),
+        _ => Err("is no share from 0 to 1"),
     }
 }
 

@@ -4,6 +4,11 @@
 //! and `tests/live`.
 
 mod dump;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "without_etcd.rs"]
+mod etcd;
 mod first;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -19,6 +24,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use self::etcd::Leading;
 pub use self::first::{is_first, run_as_child};
 use self::kafka::Committers;
 use self::parts::Stores;
@@ -73,11 +79,20 @@ pub struct HashMatch {
 #[must_use]
 pub fn check(config: &Config) -> Vec<(String, String)> {
     let mut found = kafka::check(config);
+    found.extend(etcd::check(config));
     if cfg!(not(feature = "otlp")) && config.telemetry.otlp.is_some() {
         let missing = "this evenkeel was built without OTLP; install one with it (cargo feature `otlp`)";
         found.push(("telemetry.otlp".to_owned(), missing.to_owned()));
     }
     found
+}
+
+/// What the services say that the config names, by key. Nothing is written.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn connect(config: &Config) -> Vec<(String, String)> {
+    etcd::connect(config).await
 }
 
 /// Sends events to a topic, with the configured hash.
@@ -129,7 +144,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
         started = start(config, &metrics, otlp.as_ref()) => started,
         () = stop.asked() => return Ok(ExitCode::SUCCESS),
     };
-    let (engine, committers) = stopped?;
+    let (engine, committers, leading) = stopped?;
     let handle = engine.handle();
     let _dump = dump::on_signal(dump_asked, &handle);
     let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;
@@ -138,6 +153,7 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     let result = engine.run(stop.asked()).await;
     // The engine has stopped intake, ended runs and written what is owed. Now the sources hear of it (B91).
     committers.close(LAST_COMMIT).await;
+    leading.close().await;
     if let Some(admin) = admin {
         admin.stop().await;
     }
@@ -185,8 +201,12 @@ fn bind(admin: &super::config::Admin) -> anyhow::Result<Server> {
 }
 
 /// Puts the engine together.
-async fn start(config: &Config, metrics: &Metrics, otlp: Option<&Otlp>) -> anyhow::Result<(Engine, Committers)> {
-    let stores = Stores::open(config).await?;
+async fn start(
+    config: &Config,
+    metrics: &Metrics,
+    otlp: Option<&Otlp>,
+) -> anyhow::Result<(Engine, Committers, Leading)> {
+    let (stores, leading) = Stores::open(config).await?;
     let mut builder: Builder = Engine::builder(&config.name)
         .sharding(config.sharding)
         .options(config.reconciler.options)
@@ -201,5 +221,5 @@ async fn start(config: &Config, metrics: &Metrics, otlp: Option<&Otlp>) -> anyho
     }
     let builder = parts::reconciler(builder, config)?;
     let (builder, committers) = parts::streams(builder, config)?;
-    Ok((builder.build()?, committers))
+    Ok((builder.build()?, committers, leading))
 }

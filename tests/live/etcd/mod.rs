@@ -1,5 +1,6 @@
-//! etcd: connecting, and the store of owed records.
+//! etcd: connecting, leadership, and the store of owed records.
 
 mod connect;
+mod elector;
 mod proxy;
 mod store;

@@ -41,7 +41,7 @@ pub(in super::super) static OTLP: Section = Section {
 
 pub(in super::super) static ENDPOINT: Key<HttpUrl> = Key {
     name: "endpoint",
-    form: HttpUrl,
+    form: HttpUrl { login: "headers" },
     default: Default::Absent {
         means: "http://localhost:4317 with grpc, http://localhost:4318 with http/protobuf",
         example: "http://collector:4317",
@@ -177,7 +177,7 @@ const fn as_above(example: &'static str) -> Default {
 
 pub(in super::super) static OWN_ENDPOINT: Key<HttpUrl> = Key {
     name: "endpoint",
-    form: HttpUrl,
+    form: HttpUrl { login: "headers" },
     default: as_above("http://traces:4318/v1/traces"),
     about: "Where this signal goes; with http/protobuf the whole URL, to which nothing is added",
     reason: "",

@@ -135,7 +135,7 @@ static LIST_HTTP_SECTION: Section = Section {
 
 pub(in super::super) static LIST_URL: Key<super::super::form::HttpUrl> = Key {
     name: "url",
-    form: super::super::form::HttpUrl,
+    form: super::super::form::HttpUrl { login: "authorization_file" },
     default: Default::Required("http://inventory.example/ids"),
     about: "Where the ids are",
     reason: "credentials have no place in it, since addresses are logged",

@@ -3,6 +3,7 @@
 //! All keys are read before any is missed, so that one fault hides no other. Reads the files that the config names, so
 //! that `check` says what a start would say; opens no connection. Tested by `tests/it/config.rs`.
 
+mod etcd;
 mod files;
 mod kafka;
 mod otlp;
@@ -49,12 +50,11 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
     let drain_timeout = block.get(&keys::DRAIN_TIMEOUT);
     let timing = block.block(&keys::TIMING).and_then(timing);
     let kafka = block.optional_block(&keys::KAFKA).and_then(|block| block.map(kafka::kafka).transpose());
-    let etcd = block.later(&keys::ETCD);
+    let etcd = block.optional_block(&keys::ETCD).and_then(|block| block.map(etcd::etcd).transpose());
     let admin = block.block(&keys::ADMIN).and_then(admin);
     let telemetry = block.block(&keys::TELEMETRY).and_then(telemetry);
     block.close();
     kinds?;
-    etcd?;
     Ok(Config {
         file,
         dir: cx.dir.clone(),
@@ -67,6 +67,7 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
         give_up: give_up?,
         timing: Timing { drain: drain_timeout?, ..timing? },
         kafka: kafka?,
+        etcd: etcd?,
         admin: admin?,
         telemetry: telemetry?,
     })

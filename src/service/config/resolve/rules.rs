@@ -116,7 +116,8 @@ fn give_up(cx: &Context<'_>, config: &Config) {
         StreamSource::Kafka(kafka) => kafka.dead_letter.is_some(),
         _ => false,
     });
-    if config.give_up == GiveUp::Keep && config.data_dir.is_none() && !has_dead_letter {
+    let has_store = config.data_dir.is_some() || config.etcd.is_some();
+    if config.give_up == GiveUp::Keep && !has_store && !has_dead_letter {
         let path = if cx.is_written("give_up") { "give_up" } else { "data_dir" };
         let message = "with data_dir: none and no dead_letter nothing keeps an id that is given up; \
                        say give_up: forget, or set one of them";

@@ -109,7 +109,7 @@ impl Lost {
 
     /// Says what is lost, until `closing`.
     pub(super) async fn tell(&self, closing: &CancellationToken) {
-        let mut said = Signal::ALL.map(|signal| Said { signal, ..Said::default() });
+        let mut said = Signal::ALL.map(Said::nothing);
         while tokio::time::timeout(LOOK, closing.cancelled()).await.is_err() {
             said.iter_mut().for_each(|said| said.look(self));
         }
@@ -120,34 +120,37 @@ impl Lost {
     }
 }
 
-/// What was said about a signal.
+/// What was seen of a signal, and what was said about it.
 struct Said {
     signal: Signal,
-    counts: [u64; Reason::ALL.len()],
-    /// When it was said that something is lost, until it is said that something arrives.
+    seen: Counts,
+    said: Counts,
+    /// Whether the last line said that something is lost.
+    is_lost: bool,
+    /// When that was said last.
     at: Option<Instant>,
 }
 
-impl Default for Said {
-    fn default() -> Self {
-        Self { signal: Signal::Traces, counts: [0; Reason::ALL.len()], at: None }
-    }
-}
+type Counts = [u64; Reason::ALL.len()];
 
 impl Said {
+    fn nothing(signal: Signal) -> Self {
+        Self { signal, seen: [0; Reason::ALL.len()], said: [0; Reason::ALL.len()], is_lost: false, at: None }
+    }
+
     fn look(&mut self, lost: &Lost) {
         let counts = Reason::ALL.map(|reason| lost.get(self.signal, reason));
         let arrived = lost.of(self.signal).arrived.swap(false, Relaxed);
+        let grew = std::mem::replace(&mut self.seen, counts) != counts;
         let signal = self.signal.name();
-        if counts != self.counts {
-            if self.at.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
-                let [queue_full, failed] = [0, 1].map(|i| counts[i] - self.counts[i]);
-                let error = lock(&lost.of(self.signal).error).take();
-                tracing::warn!(target: TARGET, signal, queue_full, failed, error, "telemetry is lost");
-                (self.counts, self.at) = (counts, Some(Instant::now()));
-            }
-        } else if arrived && self.at.take().is_some() {
-            tracing::info!(target: TARGET, signal, "telemetry arrives again");
+        let [queue_full, failed] = [0, 1].map(|i| counts[i] - self.said[i]);
+        if grew && self.at.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+            let error = lock(&lost.of(self.signal).error).take();
+            tracing::warn!(target: TARGET, signal, queue_full, failed, error, "telemetry is lost");
+            (self.said, self.is_lost, self.at) = (counts, true, Some(Instant::now()));
+        } else if arrived && !grew && self.is_lost {
+            tracing::info!(target: TARGET, signal, queue_full, failed, "telemetry arrives again");
+            (self.said, self.is_lost) = (counts, false);
         }
     }
 }
