@@ -1,8 +1,8 @@
 //! etcd: leadership, and the store of owed records (D12).
 //!
 //! Must never know the engine, nor another adapter. [`Etcd`] makes calls, with our own timeouts and our own choice
-//! among the members; [`Keys`] says what stands where; [`EtcdStore`] is the store. Tested by unit tests in each file and
-//! against real members in `tests/live/etcd/`.
+//! among the members; [`Keys`] says what stands where; [`EtcdStore`] is the store. Tested by unit tests in each file
+//! and against real members in `tests/live/etcd/`.
 
 mod cluster;
 mod connect;
