@@ -42,7 +42,7 @@ pub async fn agree(
             async move { client.txn(txn).await }
         };
         // Another process was faster, or an earlier try of this one: what stands there now is looked at again.
-        if etcd.call(patience, Repeat::Always, ask).await.map_err(store_error)?.succeeded() {
+        if etcd.call(patience, Repeat::Always, ask).await.map_err(|error| store_error(&error))?.succeeded() {
             return Ok(agreed);
         }
     }
@@ -68,7 +68,7 @@ async fn read(etcd: &Etcd, keys: &Keys, patience: Duration) -> Result<(Option<Cl
         let key = keys.cluster();
         async move { client.get(key, None).await }
     };
-    let found = etcd.call(patience, Repeat::Always, ask).await.map_err(store_error)?;
+    let found = etcd.call(patience, Repeat::Always, ask).await.map_err(|error| store_error(&error))?;
     let Some(key) = found.kvs().first() else { return Ok((None, 0)) };
     let record = serde_json::from_slice(key.value()).map_err(|error| corrupt(keys, &error))?;
     Ok((Some(record), key.mod_revision()))
@@ -79,7 +79,7 @@ fn corrupt(keys: &Keys, error: &serde_json::Error) -> StoreError {
     StoreError::Corrupt { id: keys.cluster(), reason: format!("{error}; {what}") }
 }
 
-fn store_error(error: EtcdError) -> StoreError {
+fn store_error(error: &EtcdError) -> StoreError {
     match error {
         EtcdError::Settings(_) | EtcdError::Denied(_) => StoreError::Unusable(error.to_string()),
         EtcdError::Refused(_) => StoreError::Refused(error.to_string()),

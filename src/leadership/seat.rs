@@ -142,7 +142,7 @@ impl Seat {
         (self.listed, self.seen) = (true, at);
         if told.holder.is_none() && is_news {
             // Its deletion was not seen, and beats before it may not have been.
-            let never_led = !self.holder.is_some() && told.note.is_none();
+            let never_led = self.holder.is_none() && told.note.is_none();
             self.free_at = if never_led { now } else { now.after(self.wait(ttl)) };
         }
         self.holder = told.holder;

@@ -282,9 +282,9 @@ async fn b20_no_event_is_lost_while_leadership_comes_and_goes() {
         let committed = topic.committed();
         assert!((0..committed).all(|number| calls.count(&format!("id-{number}")) > 0), "{committed} is too far");
         if chance.below(2) == 0 {
-            leader.lose(FIRST)
+            leader.lose(FIRST);
         } else {
-            leader.step_down(FIRST)
+            leader.step_down(FIRST);
         }
         tokio::time::timeout(PATIENCE, leader.released(FIRST)).await.expect("it is given back");
     }

@@ -10,6 +10,7 @@
 )]
 
 mod broker;
+mod browser;
 mod engine;
 mod engine_kill;
 mod engine_states;
@@ -21,6 +22,7 @@ mod member;
 mod otelcol;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod page;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]

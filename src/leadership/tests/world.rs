@@ -211,7 +211,9 @@ impl World {
             let awake = self.processes.iter().filter(|process| !process.frozen);
             let timer = awake.filter_map(|process| process.member.next_time(now)).min();
             // A timer is never early, and the loop goes at least one step further.
-            let timer = timer.map_or(until, |at| (at.0.as_micros().div_ceil(1_000) as Millis).max(self.now + 1));
+            let timer = timer.map_or(until, |at| {
+                Millis::try_from(at.0.as_micros().div_ceil(1_000)).unwrap_or(until).max(self.now + 1)
+            });
             self.now = next_step.min(timer).min(self.now + 250).max(self.now);
             self.etcd.expire(self.now, &mut self.random);
             while let Some(entry) = self.queue.first_entry()

@@ -10,6 +10,7 @@ mod follow;
 mod guard;
 mod input;
 mod look;
+mod page;
 mod problem;
 mod stall;
 mod steer;
@@ -161,6 +162,7 @@ impl Server {
             body_patience: self.options.limits.read,
             waiters: Semaphore::new(WAITERS_MAX),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+            pages: page::Pages::new(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
         let address = self.address;
@@ -220,6 +222,7 @@ struct App {
     body_patience: Duration,
     waiters: Semaphore,
     followers: Arc<Semaphore>,
+    pages: page::Pages,
 }
 
 impl App {
@@ -250,6 +253,7 @@ fn routes() -> Vec<Route> {
     let show = |path, handler| Route { method: Method::GET, path, handler };
     let change = |path, handler| Route { method: Method::POST, path, handler };
     vec![
+        show("/", get(page::page)),
         show("/livez", get(look::livez)),
         show("/readyz", get(look::readyz)),
         show("/metrics", get(look::metrics)),

@@ -41,10 +41,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Run(config) => run::run(&config),
         Verb::Init(args) => init::init(&args),
-        Verb::Check(CheckArgs { config, partitioner: Some(topic) }) => {
+        Verb::Check(CheckArgs { config, partitioner: Some(topic), .. }) => {
             partitioner::partitioner(&config, &topic, &global)
         }
-        Verb::Check(CheckArgs { config, partitioner: None }) => check::check(&config, &global),
+        Verb::Check(args) => check::check(&args, &global),
         Verb::Config { what } => document::config(what),
         Verb::Completions { shell } => document::completions(shell),
         Verb::Man { dir } => document::man(dir.as_deref()),

@@ -57,6 +57,36 @@ pub(super) fn check(config: &Config) -> Vec<(String, String)> {
         .collect()
 }
 
+/// What the brokers say: whether they answer, and whether the topics are there and fit the shards.
+pub(super) async fn connect(config: &Config) -> Vec<(String, String)> {
+    let Some(kafka) = &config.kafka else { return Vec::new() };
+    let publisher = match Publisher::new(&connection(kafka), config.sharding.hash) {
+        Ok(publisher) => publisher,
+        Err(error) => return vec![fault("kafka", error)],
+    };
+    let mut found = Vec::new();
+    for stream in &config.streams {
+        let StreamSource::Kafka(kafka) = &stream.source else { continue };
+        let path = format!("streams.{}.kafka.topics", stream.name);
+        for topic in &kafka.topics {
+            match publisher.partitions(topic).await {
+                Ok(partitions) if partitions % config.sharding.shards == 0 => {}
+                Ok(partitions) => found.push((path.clone(), misfit(topic, partitions, config.sharding.shards))),
+                Err(error) => found.push((path.clone(), error.to_string())),
+            }
+        }
+    }
+    found
+}
+
+fn misfit(topic: &str, partitions: u32, shards: u32) -> String {
+    format!(
+        "the topic {topic} has {partitions} partitions, no multiple of the {shards} shards: part of its events come to \
+         a wrong shard; give it {} partitions, or change shards",
+        partitions.div_ceil(shards) * shards
+    )
+}
+
 fn fault(block: &str, error: SettingsError) -> (String, String) {
     match error {
         SettingsError::Refused { key, reason } => (format!("kafka.options.{key}"), format!("not allowed: {reason}")),

@@ -92,7 +92,9 @@ pub fn check(config: &Config) -> Vec<(String, String)> {
 /// # Cancel safety
 /// Safe.
 pub async fn connect(config: &Config) -> Vec<(String, String)> {
-    etcd::connect(config).await
+    let mut found = kafka::connect(config).await;
+    found.extend(etcd::connect(config).await);
+    found
 }
 
 /// Sends events to a topic, with the configured hash.

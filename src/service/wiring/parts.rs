@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::etcd::{self, Leading};
 use super::kafka::{self, Committers};
-use crate::contract::{ClusterRecord, Elector, IdList, RECORD_FORMAT, RecordStore, StoreError};
+use crate::contract::{ClusterRecord, Elector, IdList, RECORD_FORMAT, RecordStore};
 use crate::engine::Builder;
 use crate::hooks::{Exec, ExecList, ExecSettings, HttpList, HttpSettings, Webhook, WebhookSettings};
 use crate::local::{FileStore, LocalElector, MemoryStore, Resync};
@@ -34,7 +34,7 @@ impl Stores {
             Some(folder) => Arc::new(FileStore::open(folder.clone()).await.context("data_dir")?),
             None => Arc::new(MemoryStore::new()),
         };
-        let agreed = store.check_cluster(&cluster(config)?).await.map_err(StoreError::from).context("data_dir")?;
+        let agreed = store.check_cluster(&cluster(config)?).await.context("data_dir")?;
         let elector = Arc::new(LocalElector::new(Arc::clone(&store), &agreed));
         Ok((Self { store, elector, incarnation: agreed.incarnation }, Leading::default()))
     }

@@ -24,6 +24,11 @@ pub(super) fn check(config: &Config) -> Vec<(String, String)> {
     config.kafka.iter().map(|_| ("kafka".to_owned(), MISSING.to_owned())).collect()
 }
 
+#[expect(clippy::unused_async, reason = "the same as with Kafka")]
+pub(super) async fn connect(config: &Config) -> Vec<(String, String)> {
+    check(config)
+}
+
 pub(super) fn add(
     _builder: Builder,
     _config: &Config,

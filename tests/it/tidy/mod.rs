@@ -162,6 +162,7 @@ fn the_documents_name_what_is_there() {
     none(docs::map(&TREE));
     none(docs::codes(&TREE));
     none(tables::cases(&TREE));
+    none(tables::kreconciler(&TREE));
 }
 
 #[test]

@@ -48,6 +48,45 @@ pub(super) fn cases(tree: &Tree) -> Vec<Fault> {
     faults
 }
 
+/// docs/kreconciler.md: each row names tests that are there; the keys, metrics and methods that it names are too.
+pub(super) fn kreconciler(tree: &Tree) -> Vec<Fault> {
+    let Some(page) = tree.get("docs/kreconciler.md") else { return Vec::new() };
+    let text = |path: &str| tree.get(path).map_or("", |file| file.text.as_str());
+    let (keys, metrics, builder) = (text("docs/config.md"), text("docs/metrics.md"), text("src/engine/builder.rs"));
+    let tests = tests(tree);
+    let mut faults = Vec::new();
+    for (number, cells) in rows(page) {
+        let [_, here, named] = cells[..] else {
+            faults.push(page.fault(number, "a row has what kreconciler does, what is here, and tests"));
+            continue;
+        };
+        let named = quoted(named);
+        if named.is_empty() {
+            faults.push(page.fault(number, "the row names no test"));
+        }
+        let gone = named.iter().filter(|name| place(tree, &tests, name).is_none());
+        faults.extend(gone.map(|name| page.fault(number, format!("there is no test `{name}`"))));
+        for code in quoted(here) {
+            let there = match code.strip_prefix("Builder::") {
+                Some(method) => builder.contains(&format!("pub fn {method}(")),
+                None if code.starts_with("evenkeel_") => metrics.contains(&format!("| `{code}` |")),
+                None if is_key(code) => code.split('.').all(|key| keys.contains(&format!("| `{key}` |"))),
+                None => true,
+            };
+            if !there {
+                faults.push(page.fault(number, format!("there is no `{code}`")));
+            }
+        }
+    }
+    faults
+}
+
+/// Whether this is the path of a key of the configuration.
+fn is_key(code: &str) -> bool {
+    const WORDS: [&str; 4] = ["never", "tracing", "reconcile", "attempt"];
+    code.chars().all(|c| c.is_ascii_lowercase() || matches!(c, '_' | '.')) && !WORDS.contains(&code)
+}
+
 /// The rows of a page's tables, without heads and rules, cut into cells.
 fn rows(page: &File) -> Vec<(usize, Vec<&str>)> {
     let lines: Vec<_> = page.lines().collect();
@@ -155,5 +194,29 @@ mod checks {
             "B91 has no row",
         ];
         assert_eq!(whats(&page(row)), expected);
+    }
+
+    #[test]
+    fn a_table_of_features_that_is_not_true_is_caught() {
+        let page = "| kreconciler | here | tests |\n| --- | --- | --- |\n\
+                    | `A` | `retry.initial`, `evenkeel_runs_total`, `Builder::hasher`, `never`, `a: b` | `one` |\n\
+                    | `B` | `retry.initials` | `one` |\n| `C` | `evenkeel_run_total` | `one` |\n\
+                    | `D` | `Builder::hash` | `two` |\n| `E` | | |";
+        let files = [
+            ("docs/kreconciler.md", page),
+            ("docs/config.md", "| `retry` | x |\n| `initial` | y |"),
+            ("docs/metrics.md", "| a | `evenkeel_runs_total` | b"),
+            ("src/engine/builder.rs", "    pub fn hasher(mut self)"),
+            ("tests/it/a.rs", "#[test]\nfn one() {}"),
+        ];
+        let whats: Vec<_> = kreconciler(&tree(&files)).into_iter().map(|fault| fault.what).collect();
+        let expected = [
+            "there is no `retry.initials`",
+            "there is no `evenkeel_run_total`",
+            "there is no test `two`",
+            "there is no `Builder::hash`",
+            "the row names no test",
+        ];
+        assert_eq!(whats, expected);
     }
 }

@@ -2,5 +2,6 @@
 
 mod connect;
 mod elector;
+mod process;
 mod proxy;
 mod store;

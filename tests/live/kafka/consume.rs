@@ -132,6 +132,7 @@ async fn b49_late_answers_of_an_earlier_assignment_settle_nothing() {
 /// B51: a shard goes and comes back while its events are open and the only thread there is is taken. Kafka's thread
 /// waits for nothing that must pass through that one, nor the other way round.
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "takes the thread, which is the point")]
 async fn k2_b51_shards_change_while_the_only_thread_is_taken() {
     let Some(broker) = Broker::shared() else { return };
     let (hand, topic) = (Hand::new(broker), fresh("taken"));
