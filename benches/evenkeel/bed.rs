@@ -27,6 +27,8 @@ use tokio::task::JoinHandle;
 const BATCH: usize = 256;
 /// The most shards that a case has.
 const SHARDS: usize = 2;
+/// Twice what any case needs.
+pub(crate) const LIMITS: Limits = Limits { admitted: 2_000_000, timers: 2_000_000, owed_records: 1_000_000 };
 
 /// The runs of one shard, in a cache line that it shares with nobody.
 #[derive(Default)]
@@ -39,7 +41,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// A run has ended. Only the shard's own loop counts here, so a plain sum will do.
-    fn count(&self) {
+    pub(crate) fn count(&self) {
         let runs = self.runs.load(Relaxed) + 1;
         self.runs.store(runs, Relaxed);
         if runs == self.goal.load(Relaxed) {
@@ -61,10 +63,10 @@ impl Tally {
     }
 }
 
-/// What a reconciler of this benchmark does: nothing, once its gate is open.
-#[derive(Clone)]
-struct Nothing {
-    tallies: Arc<[Tally; SHARDS]>,
+/// Does nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Nothing {
+    pub(crate) tallies: Arc<[Tally; SHARDS]>,
 }
 
 impl Reconciler for Nothing {
@@ -164,9 +166,14 @@ impl PushMetricExporter for Collector {
     }
 }
 
-/// Instruments whose numbers are collected once a second: sixty times as often as by default.
-pub(crate) fn meters() -> SdkMeterProvider {
-    let reader = PeriodicReader::builder(Collector).with_interval(Duration::from_secs(1)).build();
+/// Numbers are collected so often: sixty times as often as by default.
+pub(crate) const COLLECT: Duration = Duration::from_secs(1);
+/// For what must not depend on how long it takes.
+const NEVER: Duration = Duration::from_secs(86_400);
+
+/// Instruments whose numbers are collected.
+pub(crate) fn meters(interval: Duration) -> SdkMeterProvider {
+    let reader = PeriodicReader::builder(Collector).with_interval(interval).build();
     SdkMeterProvider::builder().with_reader(reader).build()
 }
 
@@ -184,17 +191,28 @@ pub(crate) struct Bed {
 impl Bed {
     /// An engine of so many shards, whose runs end at once.
     pub(crate) async fn start(shards: u32) -> Self {
-        let nothing = Nothing { tallies: Arc::default() };
-        Self::with(shards, nothing.clone(), nothing.tallies, None).await
+        let nothing = Nothing::default();
+        Self::with(shards, nothing.clone(), nothing.tallies, None, COLLECT).await
+    }
+
+    /// The same of one shard, whose numbers nobody collects meanwhile.
+    pub(crate) async fn unwatched() -> Self {
+        let nothing = Nothing::default();
+        Self::with(1, nothing.clone(), nothing.tallies, None, NEVER).await
+    }
+
+    /// An engine of one shard with a reconciler that counts its runs here.
+    pub(crate) async fn of(reconciler: impl Reconciler, counts: &Nothing) -> Self {
+        Self::with(1, reconciler, Arc::clone(&counts.tallies), None, COLLECT).await
     }
 
     /// An engine of one shard whose runs end once the gate is open; it is shut.
     pub(crate) async fn gated() -> Self {
-        let nothing = Nothing { tallies: Arc::default() };
+        let nothing = Nothing::default();
         let (open, gate) = watch::channel(false);
         let shut = Arc::new(AtomicBool::new(true));
         let gated = Gated { nothing: nothing.clone(), shut: Arc::clone(&shut), gate };
-        Self::with(1, gated, nothing.tallies, Some((shut, open))).await
+        Self::with(1, gated, nothing.tallies, Some((shut, open)), COLLECT).await
     }
 
     async fn with(
@@ -202,12 +220,13 @@ impl Bed {
         reconciler: impl Reconciler,
         tallies: Arc<[Tally; SHARDS]>,
         gate: Option<(Arc<AtomicBool>, watch::Sender<bool>)>,
+        collect: Duration,
     ) -> Self {
-        let meters = meters();
+        let meters = meters(collect);
         let mut builder = Engine::builder("bench")
             .reconciler(reconciler)
             .sharding(Sharding { shards, ..Sharding::default() })
-            .limits(Limits { admitted: 2_000_000, ..Limits::default() })
+            .limits(LIMITS)
             .meter(meters.meter("evenkeel"));
         let mut feeds = Vec::new();
         for shard in 0..shards {
@@ -302,5 +321,9 @@ pub(crate) fn block_on<T>(threads: usize, future: impl Future<Output = T>) -> T 
 
 /// Ids of 36 bytes, as they may look.
 pub(crate) fn ids(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("tenant-{:04}/database/orders-{n:010}", n % 1_000)).collect()
+    (0..count).map(id).collect()
+}
+
+fn id(n: usize) -> String {
+    format!("tenant-{:04}/database/orders-{n:010}", n % 1_000)
 }

@@ -210,7 +210,7 @@ pub(crate) fn exactly(count: u64) {
     let ids = Arc::new(ids(ROUND as usize));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let bed = Bed::start(1).await;
+        let bed = Bed::unwatched().await;
         bed.rounds(0, &ids, count / ROUND).await;
         bed.stop().await;
     });

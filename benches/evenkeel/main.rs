@@ -2,12 +2,19 @@
 //!
 //! Prints a JSON object a line on standard output and a table on standard error. CPU time is that of the whole
 //! process, user and system, so that other work on the machine matters less. `--reconciles N` does exactly N no-op
-//! reconciles (whole thousands) and nothing else, for counting instructions. Further arguments choose cases by a part
-//! of their names.
+//! reconciles (whole thousands) and nothing else, for counting instructions. Other arguments choose cases by a part of
+//! their names.
 
 mod alloc;
 mod bed;
+#[cfg(feature = "kafka")]
+#[expect(dead_code, clippy::unwrap_used, clippy::print_stdout, reason = "the live tests need all of it")]
+#[path = "../../tests/live/broker.rs"]
+mod broker;
+mod delays;
 mod floor;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod loops;
 mod measure;
 
@@ -16,7 +23,7 @@ use measure::Report;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const CASES: [(&str, fn(&str, &mut Report)); 8] = [
+const CASES: &[(&str, fn(&str, &mut Report))] = &[
     ("floor/own/10000", loops::floor_small),
     ("floor/own/1000000", loops::floor_large),
     ("loop/noop/10000", loops::noop_small),
@@ -25,6 +32,10 @@ const CASES: [(&str, fn(&str, &mut Report)); 8] = [
     ("loop/dedup/10", loops::dedup),
     ("loop/idle-latency", loops::idle_latency),
     ("loop/two-shards", loops::two_shards),
+    ("delay/insert/1000000", delays::insert),
+    ("delay/lateness", delays::lateness),
+    #[cfg(feature = "kafka")]
+    ("kafka/end-to-end", kafka::end_to_end),
 ];
 
 fn main() {
@@ -38,7 +49,7 @@ fn main() {
     }
     let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
     let mut report = Report::default();
-    for (name, case) in CASES {
+    for &(name, case) in CASES {
         if wanted(name) {
             case(name, &mut report);
         }

@@ -65,8 +65,13 @@ pub(crate) fn beside(times: usize, mut floor: impl FnMut() -> Spent, mut run: im
         floors.push(floor().cpu_us());
         run()
     });
-    floors.sort_by(f64::total_cmp);
-    (spent, floors[times / 2])
+    (spent, middle(floors))
+}
+
+/// The one in the middle.
+pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The middle and the tail of many durations, in microseconds.

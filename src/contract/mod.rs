@@ -30,7 +30,7 @@ pub use failure::{Failure, FailureKind};
 pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
-pub(crate) use run::{CancelSignal, RunParts};
+pub(crate) use run::{CancelSignal, CancelSlot, RunParts};
 pub use secret::Secret;
 pub use source::{Source, Sources, Tracker};
 pub use store::{

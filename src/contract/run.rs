@@ -37,8 +37,12 @@ pub(crate) struct RunParts {
     pub origin: Instant,
     pub started_nanos: u64,
     pub trace: Option<SpanContext>,
-    pub cancel: OnceLock<CancelSignal>,
+    pub cancel: Arc<CancelSlot>,
 }
+
+/// The cancel signal of a run, made when somebody first asks for it: most runs end before anybody does. The engine
+/// shares it, so that it can tell a run to stop that it has given away.
+pub(crate) type CancelSlot = OnceLock<CancelSignal>;
 
 /// How a run learns that it should stop.
 #[derive(Debug, Clone, Default)]
@@ -167,7 +171,6 @@ impl Run {
 }
 
 impl RunParts {
-    /// The cancel signal, made when somebody first asks for it: most runs end before anybody does.
     pub(crate) fn signal(&self) -> &CancelSignal {
         self.cancel.get_or_init(CancelSignal::default)
     }

@@ -17,7 +17,8 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
     macro_rules! line {
         ($level:expr) => {
             if tracing::enabled!(target: RUN_TARGET, $level) {
-                let causes: Vec<String> = entry.causes.iter()
+                let all = entry.causes();
+                let causes: Vec<String> = all.iter()
                     .map(|cause| shared.sources.cause(cause, entry.cause_error()).to_string()).collect();
                 tracing::event!(
                     target: RUN_TARGET,
@@ -29,7 +30,7 @@ pub(crate) fn run_ended(shared: &Shared, shard: ShardId, entry: &Entry, unchange
                     shard = shard.0,
                     worker = entry.worker.0,
                     causes = causes.join(", "),
-                    more_causes = entry.causes.more(),
+                    more_causes = all.more(),
                     next_seconds = entry.next.map(|next| next.since(entry.ended).as_secs_f64()),
                     message = entry.message().map(|text| &**text),
                 );

@@ -153,6 +153,11 @@ impl Causes {
         self.more
     }
 
+    /// The cause, or the lack of one, if there are not several.
+    pub(crate) const fn only(&self) -> Option<Mark> {
+        if self.kept[1].is_none() && self.more == 0 { Some(self.kept[0]) } else { None }
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

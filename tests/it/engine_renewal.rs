@@ -109,7 +109,7 @@ fn wait(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {
         assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 

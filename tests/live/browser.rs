@@ -54,16 +54,16 @@ impl Browser {
         let to = File::options().write(true).open(&pipes[0]).unwrap();
         let from = BufReader::new(File::open(&pipes[1]).unwrap());
         let mut browser = Self { child, to, from, session: None, last: 0, _profile: profile };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
-        let attached = browser.call("Target.attachToTarget", json!({"targetId": target, "flatten": true}));
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}))["targetId"].clone();
+        let attached = browser.call("Target.attachToTarget", &json!({"targetId": target, "flatten": true}));
         browser.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
-        browser.call("Page.enable", json!({}));
+        browser.call("Page.enable", &json!({}));
         Some(browser)
     }
 
     /// Calls a method of the protocol.
     #[track_caller]
-    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": params});
         if let Some(session) = &self.session {
@@ -87,14 +87,14 @@ impl Browser {
     }
 
     pub(crate) fn open(&mut self, address: &str) {
-        let answer = self.call("Page.navigate", json!({"url": address}));
+        let answer = self.call("Page.navigate", &json!({"url": address}));
         assert!(answer["errorText"].is_null(), "{answer}");
     }
 
     /// The value of an expression in the page.
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
-        let answer = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+        let answer = self.call("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
@@ -107,7 +107,7 @@ impl Browser {
         while self.value(&guarded) != true {
             let page = self.value("document.body ? document.body.innerText : ''");
             assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {expression}\n{page}");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
         }
     }
 
@@ -120,17 +120,17 @@ impl Browser {
     /// Looks as a screen of this width does, in the dark or not.
     pub(crate) fn look(&mut self, width: u32, dark: bool) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
-        self.call("Emulation.setDeviceMetricsOverride", size);
+        self.call("Emulation.setDeviceMetricsOverride", &size);
         let scheme = if dark { "dark" } else { "light" };
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.call("Emulation.setEmulatedMedia", media);
+        self.call("Emulation.setEmulatedMedia", &media);
     }
 
     /// Writes a picture of the whole page where `EVENKEEL_TEST_PICTURES` names a folder.
     pub(crate) fn picture(&mut self, name: &str) {
         use base64::Engine as _;
         let Some(folder) = std::env::var_os("EVENKEEL_TEST_PICTURES") else { return };
-        let shot = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let shot = self.call("Page.captureScreenshot", &json!({"captureBeyondViewport": true}));
         let data = base64::prelude::BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
         std::fs::write(Path::new(&folder).join(format!("{name}.png")), data).unwrap();
     }

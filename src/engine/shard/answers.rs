@@ -285,6 +285,7 @@ impl ShardLoop {
     }
 
     fn journal_view(&self, entry: &journal::Entry) -> JournalEntry {
+        let causes = entry.causes();
         JournalEntry {
             at: self.shared.clock.timestamp(entry.ended),
             id: Arc::clone(&entry.id),
@@ -295,8 +296,8 @@ impl ShardLoop {
             attempt: entry.attempt,
             duration_seconds: entry.ended.since(entry.started).as_secs_f64(),
             waited_seconds: entry.started.since(entry.waiting_since).as_secs_f64(),
-            causes: entry.causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error())).collect(),
-            more_causes: entry.causes.more(),
+            causes: causes.iter().map(|c| self.shared.sources.cause(c, entry.cause_error())).collect(),
+            more_causes: causes.more(),
             message: entry.message().cloned(),
             next: entry.next.map(|next| self.shared.clock.timestamp(next)),
         }

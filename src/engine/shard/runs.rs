@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use fnv::FnvHashMap;
@@ -14,12 +14,13 @@ use tokio::task::AbortHandle;
 
 use super::verdict::{Verdict, panic_text};
 use super::{Message, RUNS_PER_TURN, ShardLoop, kind_number};
-use crate::contract::{Action, CancelReason, CancelSignal, Failure, Requeue, Run, RunParts};
+use crate::contract::{Action, CancelReason, CancelSignal, CancelSlot, Failure, Requeue, Run, RunParts};
 use crate::engine::beacon::Polled;
-use crate::engine::invoke::{RunFuture, empty, poll_once};
+use crate::engine::invoke::{Call, RunFuture, empty, poll_once};
 use crate::engine::journal;
 use crate::engine::log;
 use crate::engine::pool::Wish;
+use crate::engine::stats::ShardStats;
 use crate::engine::view::RunOutcome;
 use crate::id::{Causes, WorkerId};
 use crate::scheduler::{Next, Outcome, Slot, Start, Time};
@@ -43,9 +44,15 @@ pub(super) struct Runs {
     pub(super) graces: VecDeque<(Time, Slot, u64)>,
     /// When runs that were cut off must have ended.
     pub(super) cuts: VecDeque<(Time, Slot, u64)>,
-    /// The run value and the box of the last run that ended at its first poll.
-    kept: Option<Arc<Run>>,
+    /// The call of the last run that ended at its first poll, and the box of its future.
+    kept: Option<Kept>,
     future: Option<RunFuture>,
+}
+
+/// A call that the next run can use, and how its run would be told to stop.
+struct Kept {
+    call: Box<Call>,
+    cancel: Arc<CancelSlot>,
 }
 
 /// A run that has a task of its own.
@@ -145,48 +152,52 @@ impl ShardLoop {
     }
 
     /// Begins a run and polls it once; gives the time at which that was over.
-    fn begin_run(&mut self, start: Start, now: Time) -> Time {
+    fn begin_run(&mut self, mut start: Start, now: Time) -> Time {
         let kind = usize::from(start.kind);
         self.durations[kind].wait.record(now.seconds_since(start.since));
         let stuck = self.notes.get(start.slot).map_or(0, |note| note.stuck);
-        let run = self.new_run(&start, now);
+        let Kept { call, cancel } = self.new_call(&mut start, now);
         let mut future = self.runs.future.take().unwrap_or_else(empty);
         let beacon = &self.shared.door(self.id).beacon;
-        beacon.enter(&start.id, start.attempt, stuck);
-        self.shared.kinds[kind].reconciler.invoke(Arc::clone(&run), &mut future);
+        beacon.enter(call.run.id(), start.attempt, stuck);
+        self.shared.kinds[kind].reconciler.invoke(call, &mut future);
         let polled = catch_unwind(AssertUnwindSafe(|| poll_once(future.get_pin())));
         beacon.leave();
         let end = self.now();
         match polled {
-            Ok(Poll::Pending) => self.give_task(start, run, future, now),
-            Ok(Poll::Ready(result)) => {
-                // A future that has ended holds nothing any more, so the run is free.
-                self.runs.kept = Some(run);
+            Ok(Poll::Pending) => {
+                start.id = self.core.id(start.slot);
+                self.give_task(start, &cancel, future, now);
+            }
+            Ok(Poll::Ready((result, mut call))) => {
+                std::mem::swap(&mut start.id, &mut call.run.parts.id);
+                // A run that has asked for its signal keeps it.
+                self.runs.kept = cancel.get().is_none().then(|| Kept { call, cancel });
                 self.runs.future = Some(future);
                 self.run_ended(start, Ended::Returned(result), None, now, end);
             }
-            Err(panic) => self.run_ended(start, Ended::Panicked(panic_text(panic)), None, now, end),
+            Err(panic) => {
+                start.id = self.core.id(start.slot);
+                self.run_ended(start, Ended::Panicked(panic_text(panic)), None, now, end);
+            }
         }
         end
     }
 
-    /// A run value, used again where one is free: then only what differs is written.
-    fn new_run(&mut self, start: &Start, now: Time) -> Arc<Run> {
+    /// A call for this run; one that is free is used again, and then only what differs is written. The id goes from the
+    /// start into the run, and comes back with the call: that counts no owner.
+    fn new_call(&mut self, start: &mut Start, now: Time) -> Kept {
         let note = self.notes.get(start.slot);
         let answers_event = start.latest.is_some_and(|receipt| receipt.source.is_event());
         let kept_key = note.and_then(|note| note.key).filter(|_| !answers_event);
         let last_error = note.and_then(|note| note.error.clone());
-        let trace = self.attempt_span(start);
+        let trace = if self.shared.tracing.is_some() { self.attempt_span(start) } else { None };
         let kind = &self.shared.kinds[usize::from(start.kind)];
         if let Some(mut kept) = self.runs.kept.take()
-            && let Some(run) = Arc::get_mut(&mut kept)
+            && Arc::ptr_eq(&kept.call.run.parts.kind, &kind.name)
         {
-            let parts = &mut run.parts;
-            if !Arc::ptr_eq(&parts.kind, &kind.name) {
-                parts.kind = Arc::clone(&kind.name);
-                parts.timeout = kind.options.timeout;
-            }
-            parts.id = Arc::clone(&start.id);
+            let parts = &mut kept.call.run.parts;
+            std::mem::swap(&mut parts.id, &mut start.id);
             parts.worker = WorkerId(start.worker);
             parts.number = start.run;
             parts.attempt = start.attempt;
@@ -196,9 +207,9 @@ impl ShardLoop {
             parts.last_error = last_error;
             parts.started_nanos = now.0;
             parts.trace = trace;
-            parts.cancel.take();
             return kept;
         }
+        let cancel = Arc::new(CancelSlot::new());
         let parts = RunParts {
             id: Arc::clone(&start.id),
             kind: Arc::clone(&kind.name),
@@ -215,15 +226,14 @@ impl ShardLoop {
             origin: self.shared.clock.origin(),
             started_nanos: now.0,
             trace,
-            cancel: OnceLock::new(),
+            cancel: Arc::clone(&cancel),
         };
-        Arc::new(Run { parts })
+        Kept { call: kind.reconciler.call(Run { parts }), cancel }
     }
 
     /// Gives a run that is still pending a task of its own.
-    fn give_task(&mut self, start: Start, run: Arc<Run>, future: RunFuture, began: Time) {
-        let signal = run.parts.signal().clone();
-        drop(run);
+    fn give_task(&mut self, start: Start, cancel: &CancelSlot, future: RunFuture, began: Time) {
+        let signal = cancel.get_or_init(CancelSignal::default).clone();
         let (slot, number) = (start.slot, start.run);
         let messages = self.shared.door(self.id).messages.clone();
         let last = LastWord { messages, slot, run: number, ended: Some(Ended::CutOff) };
@@ -281,7 +291,7 @@ impl ShardLoop {
         let next = self.core.handle_outcome(now, slot, run, verdict.outcome, &start.causes, &mut self.commands);
         let outcome = verdict.shown(next);
         self.count(usize::from(start.kind), &verdict, outcome, now.seconds_since(began), next, now);
-        let texts = journal::Texts { message: verdict.message, cause_error };
+        let (cause, more) = journal::told(&start.causes, verdict.message, cause_error);
         let entry = journal::Entry {
             id: start.id,
             kind: start.kind,
@@ -291,9 +301,9 @@ impl ShardLoop {
             waiting_since: start.since,
             started: began,
             ended: now,
-            causes: start.causes,
             next: if let Next::At(due) = next { Some(due) } else { None },
-            texts: (texts.message.is_some() || texts.cause_error.is_some()).then(|| Box::new(texts)),
+            cause,
+            more,
         };
         let in_attempt = self.end_span(slot, &entry, next);
         log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
@@ -315,9 +325,9 @@ impl ShardLoop {
 
     fn count(&self, kind: usize, verdict: &Verdict, outcome: RunOutcome, seconds: f64, next: Next, now: Time) {
         let stats = &self.shared.door(self.id).stats;
-        stats.runs[outcome as usize].fetch_add(1, Relaxed);
+        ShardStats::count(&stats.runs[outcome as usize]);
         if verdict.cause == RunOutcome::Panicked {
-            stats.panics.fetch_add(1, Relaxed);
+            ShardStats::count(&stats.panics);
         }
         let durations = &self.durations[kind];
         durations.run[outcome as usize].record(seconds);
@@ -357,7 +367,7 @@ impl Future for RunTask {
         this.polled.turn();
         let ended = match poll {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(result)) => Ended::Returned(result),
+            Ok(Poll::Ready((result, _))) => Ended::Returned(result),
             Err(panic) => Ended::Panicked(panic_text(panic)),
         };
         this.last.ended = Some(ended);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -45,7 +45,7 @@ pub(super) fn run_of(id: &str, timeout: Option<Duration>) -> Run {
             origin: Instant::now(),
             started_nanos: 0,
             trace: Some(trace),
-            cancel: OnceLock::new(),
+            cancel: Arc::default(),
         },
     }
 }

@@ -140,6 +140,12 @@ impl Shard {
         self.entry_of(id)
     }
 
+    /// The id at a place; none at a free one.
+    #[must_use]
+    pub fn id(&self, slot: Slot) -> Arc<str> {
+        self.slab[slot].id.clone().unwrap_or_default()
+    }
+
     /// The entry of an id, if anything is owed or kept.
     #[must_use]
     pub fn view(&self, id: &str) -> Option<EntryView> {

@@ -62,7 +62,7 @@ pub(super) fn all(view: &View) -> String {
             "shards",
             "",
             &["Shard", "Leader", "Pending", "Running", "Delayed", "Parked", "Runs"],
-            &rows(7, &view.shards, |shards| shard_rows(shards), "There is no shard."),
+            &rows(7, &view.shards, |shards: &Vec<ShardStatus>| shard_rows(shards), "There is no shard."),
         ),
         table(
             "Streams",
@@ -305,7 +305,7 @@ fn outcome(outcome: RunOutcome) -> String {
     badge(class, outcome.name().replace('_', " "))
 }
 
-fn shard_rows(shards: &Vec<ShardStatus>) -> String {
+fn shard_rows(shards: &[ShardStatus]) -> String {
     let row = |shard: &ShardStatus| {
         let leader = match (&shard.term, &shard.leader) {
             (Some(term), _) if shard.led => {
