@@ -75,7 +75,8 @@ async fn read(etcd: &Etcd, keys: &Keys, patience: Duration) -> Result<(Option<Cl
 }
 
 fn corrupt(keys: &Keys, error: &serde_json::Error) -> StoreError {
-    StoreError::Corrupt { id: keys.cluster(), reason: format!("{error}; another program may have written this key") }
+    let what = "another program wrote it: give this controller another name, or delete the key in etcd";
+    StoreError::Corrupt { id: keys.cluster(), reason: format!("{error}; {what}") }
 }
 
 fn store_error(error: &EtcdError) -> StoreError {

@@ -161,7 +161,9 @@ impl StreamSettings {
         if self.topics.is_empty() {
             return Err(SettingsError::NoTopics);
         }
-        if let Some(bad) = self.topics.iter().chain(&self.dead_letter).find(|topic| !settings::is_topic(topic)) {
+        if let Some(bad) =
+            self.topics.iter().chain(&self.dead_letter).chain(&self.hand_off).find(|topic| !settings::is_topic(topic))
+        {
             return Err(SettingsError::Topic(bad.clone()));
         }
         let config = self.consumer_config(1)?;

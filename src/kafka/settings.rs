@@ -99,6 +99,9 @@ pub struct StreamSettings {
     pub id: IdFrom,
     /// Where messages without a usable id go; none means that they are logged with their position.
     pub dead_letter: Option<String>,
+    /// Where events of another shard go, on the partition of their shard, and from where this stream reads those that
+    /// others passed on (K3); none means that they are done within the process, or held back.
+    pub hand_off: Option<String>,
     /// How many shards the cluster has; the shard of partition p is p mod shards.
     pub shards: u16,
     /// Stands beside every committed offset, for people who look into the group.
@@ -120,6 +123,7 @@ impl fmt::Debug for StreamSettings {
             .field("topics", &self.topics)
             .field("id", &self.id)
             .field("dead_letter", &self.dead_letter)
+            .field("hand_off", &self.hand_off)
             .field("shards", &self.shards)
             .finish_non_exhaustive()
     }
@@ -137,6 +141,7 @@ impl StreamSettings {
             topics,
             id: IdFrom::Key,
             dead_letter: None,
+            hand_off: None,
             shards: shards.max(1),
             resync: Arc::default(),
             timing: Timing::default(),

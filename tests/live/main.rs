@@ -15,9 +15,9 @@ mod engine;
 mod engine_kill;
 mod engine_states;
 mod engine_world;
-#[cfg(feature = "etcd")]
 mod etcd;
 mod kafka;
+mod member;
 #[cfg(feature = "otlp")]
 mod otelcol;
 #[cfg(feature = "otlp")]
@@ -28,4 +28,6 @@ mod recorder;
 #[path = "../it/run_world.rs"]
 mod run_world;
 mod sink;
+#[path = "../it/store_conformance.rs"]
+mod store_conformance;
 mod support;

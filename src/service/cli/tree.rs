@@ -58,7 +58,7 @@ pub(super) enum Verb {
     Init(InitArgs),
     /// Say what is wrong with the config, all at once, and what should be known about it
     ///
-    /// Says what a start would say, and opens no connection, unless --connect asks for it.
+    /// Says what a start would say, and opens no connection, unless an option asks for it.
     #[command(after_help = CHECK)]
     Check(CheckArgs),
     /// Explain the config
@@ -106,7 +106,8 @@ const CHECK: &str = "\
 Examples:
   evenkeel check
   evenkeel check --connect
-  evenkeel check --config dns.yaml -o json";
+  evenkeel check --config dns.yaml -o json
+  evenkeel check --partitioner orders        which hash the producers of a topic use";
 
 const PUBLISH: &str = "\
 Examples:
@@ -141,6 +142,9 @@ pub(super) struct CheckArgs {
     /// Also ask Kafka and etcd: whether they answer, and whether topics and shards fit. Writes nothing
     #[arg(long)]
     pub connect: bool,
+    /// Read some thousand messages of this topic instead, and say which hash its producers choose partitions by
+    #[arg(long, value_name = "TOPIC", conflicts_with = "connect")]
+    pub partitioner: Option<String>,
 }
 
 /// What to make.

@@ -122,6 +122,8 @@ pub struct KafkaStream {
     pub id: IdFrom,
     /// Where messages without an id and given-up ids go.
     pub dead_letter: Option<String>,
+    /// Where events of another shard go, and come from (K3).
+    pub hand_off: Option<String>,
 }
 
 /// Where the id stands in a message (K1).

@@ -8,8 +8,7 @@ use anyhow::Context;
 
 use super::parts::{Stores, cluster};
 use crate::contract::{Elector, Secret, StoreError};
-use crate::etcd::{Connection, ElectorSettings, Etcd, EtcdElector, Keys, REQUEST_MAX, Tls, User, agree};
-use crate::local::MemoryStore;
+use crate::etcd::{Connection, ElectorSettings, Etcd, EtcdElector, EtcdStore, Keys, REQUEST_MAX, Tls, User, agree};
 use crate::service::config::{self, Config};
 
 /// etcd is asked for so long at the start before the log says that it does not answer; then it is asked again.
@@ -71,7 +70,7 @@ pub(super) async fn open(config: &Config, etcd: &config::Etcd) -> anyhow::Result
     };
     let elector = Arc::new(EtcdElector::start(ElectorSettings {
         connection: connection(etcd),
-        keys,
+        keys: keys.clone(),
         process: process(),
         shards: wanted.shards,
         ttl: etcd.ttl,
@@ -79,7 +78,7 @@ pub(super) async fn open(config: &Config, etcd: &config::Etcd) -> anyhow::Result
         overrun: Arc::new(|shard| overrun(shard.0)),
     })?);
     let stores = Stores {
-        store: Arc::new(MemoryStore::new()),
+        store: Arc::new(EtcdStore::new(client, keys)),
         elector: Arc::clone(&elector) as Arc<dyn Elector>,
         incarnation: agreed.incarnation,
     };

@@ -47,6 +47,34 @@ pub struct Publish {
     pub topic: String,
 }
 
+/// What the messages of a topic say of the hash that chose their partitions.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct HashMatches {
+    /// The topic.
+    pub topic: String,
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// How many messages were read.
+    pub messages: u64,
+    /// How many of them have a key.
+    pub with_key: u64,
+    /// The hash that the config names.
+    pub configured: &'static str,
+    /// Each hash that is known.
+    pub hashes: Vec<HashMatch>,
+}
+
+/// One hash.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct HashMatch {
+    /// Its name.
+    pub hash: &'static str,
+    /// How many messages stand where it would have put them.
+    pub matches: u64,
+    /// Whether the config may name it.
+    pub can_route: bool,
+}
+
 /// What adapters find wrong with their part of the config, by key: what a start would say, without a connection.
 #[must_use]
 pub fn check(config: &Config) -> Vec<(String, String)> {
@@ -80,6 +108,14 @@ pub async fn publish(config: &Config, publish: Publish) -> anyhow::Result<ExitCo
     kafka::publish(config, publish).await
 }
 
+/// Reads the last messages of a topic, and says which hash fits. Waits for brokers.
+///
+/// # Errors
+/// The topic cannot be read.
+pub fn partitioner(config: &Config, topic: &str) -> anyhow::Result<HashMatches> {
+    kafka::partitioner(config, topic)
+}
+
 /// The Kafka client library and what it was built with (B85).
 #[must_use]
 pub fn kafka_library() -> String {
@@ -106,11 +142,16 @@ pub async fn run(loaded: Loaded) -> anyhow::Result<ExitCode> {
     }
     let metrics = start_metrics(config, otlp.as_mut())?;
     let admin = config.admin.as_ref().map(bind).transpose()?;
+    // etcd may be away for long; who looks after the process must not think it dead (B80).
+    let starting = admin.as_ref().map(Server::starting).transpose()?;
     let stopped = tokio::select! {
         started = start(config, &metrics, otlp.as_ref()) => started,
         () = stop.asked() => return Ok(ExitCode::SUCCESS),
     };
     let (engine, committers, leading) = stopped?;
+    if let Some(starting) = starting {
+        starting.stop().await;
+    }
     let handle = engine.handle();
     let _dump = dump::on_signal(dump_asked, &handle);
     let admin = admin.map(|server| server.start(Arc::new(handle.clone()), metrics.page())).transpose()?;

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use evenkeel::etcd::{Connection, ElectorSettings, Etcd, EtcdElector, Keys, User, agree, compare};
 use evenkeel::id::{Partitioner, ShardId};
 use evenkeel::{ClusterRecord, Elector, Leadership, Secret, StoreError};
-use rustix::process::Signal;
 use tokio::time::timeout;
 
-use super::members::Members;
+use crate::member::Members;
 use crate::support::SOON;
 
 const SHARD: ShardId = ShardId(1);
@@ -73,7 +72,7 @@ async fn ends(leadership: &Leadership) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l5_l9_a_shard_is_handed_over_in_order_without_a_wait() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let (a, b) = (Process::of("a", &members, LONG), Process::of("b", &members, LONG));
     let mut held = a.lead().await;
     assert_eq!(held.term.shard, SHARD);
@@ -102,7 +101,7 @@ async fn l5_l9_a_shard_is_handed_over_in_order_without_a_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_l9_b07_b61_a_key_deleted_by_hand_ends_the_term_and_a_successor_waits_for_its_runs() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let (a, b) = (Process::of("a", &members, LONG), Process::of("b", &members, LONG));
     let held = a.lead().await;
     let leases = members.ctl(&["lease", "list"]);
@@ -124,14 +123,14 @@ async fn l3_l9_b07_b61_a_key_deleted_by_hand_ends_the_term_and_a_successor_waits
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_b08_b59_an_etcd_that_does_not_answer_ends_the_term_in_time_and_it_leads_again() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let a = Process::of("a", &members, SHORT);
     let mut before = 0;
     for _ in 0..2 {
         let held = a.lead().await;
         assert!(held.term.revision > before);
         before = held.term.revision;
-        members.signal(0, Signal::STOP);
+        members.freeze(0);
         let begun = Instant::now();
         timeout(SOON, held.ending.cancelled()).await.expect("it stops starting");
         ends(&held).await;
@@ -140,7 +139,7 @@ async fn l3_b08_b59_an_etcd_that_does_not_answer_ends_the_term_in_time_and_it_le
         // Given back while nobody answers: the key follows once somebody does.
         let giving = a.elector.release(held);
         assert!(timeout(A_WHILE, giving).await.is_err());
-        members.signal(0, Signal::CONT);
+        members.thaw(0);
     }
     let held = a.lead().await;
     assert!(held.term.revision > before && !held.is_over());
@@ -151,19 +150,19 @@ async fn l3_b08_b59_an_etcd_that_does_not_answer_ends_the_term_in_time_and_it_le
 /// Runs that go on after the deadline are told of, so that the process can be ended (L3).
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_runs_that_outlive_the_deadline_end_the_process() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let a = Process::of("a", &members, SHORT);
     let held = a.lead().await;
-    members.signal(0, Signal::STOP);
+    members.freeze(0);
     ends(&held).await;
     let overruns = Arc::clone(&a.overruns);
     crate::support::until("the process is to end", move || overruns.load(Ordering::SeqCst) == 1).await;
-    members.signal(0, Signal::CONT);
+    members.thaw(0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l9_after_a_crash_a_standby_leads_when_the_lease_has_run_out() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let (a, b) = (Process::of("a", &members, SHORT), Process::of("b", &members, SHORT));
     let held = a.lead().await;
     let next = b.elector.lead(SHARD);
@@ -179,7 +178,7 @@ async fn l9_after_a_crash_a_standby_leads_when_the_lease_has_run_out() {
 /// Of three endpoints one refuses and one takes connections and never answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn b62_dead_endpoints_cost_no_leadership() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let refuses = {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", closed.local_addr().unwrap())
@@ -196,7 +195,9 @@ async fn b62_dead_endpoints_cost_no_leadership() {
 /// Tokens that run out, with etcd's memory of them gone too; and a wrong password, which is said and does no harm.
 #[tokio::test(flavor = "multi_thread")]
 async fn b62_b87_tokens_run_out_and_a_wrong_password_is_said() {
-    let Some(members) = Members::start(1, &["--auth-token-ttl", "2", "--bcrypt-cost", "4"]) else { return };
+    let Some(members) = Members::start_with(1, "http", &["--auth-token-ttl", "2", "--bcrypt-cost", "4"]) else {
+        return;
+    };
     let prefix = Keys::new("dns").prefix().to_owned();
     for args in [
         &["user", "add", "root:top"][..],
@@ -226,7 +227,7 @@ async fn b62_b87_tokens_run_out_and_a_wrong_password_is_said() {
 /// The facts of the cluster: the first process writes them, another must agree (L7).
 #[tokio::test(flavor = "multi_thread")]
 async fn l7_a_process_of_another_shape_is_refused() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let (etcd, keys) = (Etcd::new(Connection::new(members.endpoints())).unwrap(), Keys::new("dns"));
     let twelve =
         ClusterRecord { shards: 12, hash: Partitioner::Murmur2, usage: "ids".into(), format: 1, incarnation: 0 };
@@ -248,7 +249,7 @@ async fn l7_a_process_of_another_shape_is_refused() {
 /// Keys that another program wrote: nobody leads beside it, and once they are gone all is as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_keys_of_another_program_do_no_harm() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let keys = Keys::new("dns");
     members.ctl(&["put", &keys.leader(SHARD), "\u{1}not json"]);
     members.ctl(&["put", &keys.term(SHARD), "{}"]);
@@ -266,7 +267,7 @@ async fn l1_keys_of_another_program_do_no_harm() {
 /// etcd that leads is killed, and nothing is lost but a moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn l1_l3_a_thousand_shards_are_led_and_a_lost_leader_of_etcd_costs_none() {
-    let Some(mut members) = Members::start(3, &[]) else { return };
+    let Some(members) = Members::start(3) else { return };
     let settings = Process::settings("a", Connection::new(members.endpoints()), LONG);
     let a = Arc::new(EtcdElector::start(ElectorSettings { shards: 1_000, ..settings }).unwrap());
     let begun = Instant::now();
@@ -281,7 +282,7 @@ async fn l1_l3_a_thousand_shards_are_led_and_a_lost_leader_of_etcd_costs_none() 
         held.push(timeout(SOON, won).await.expect("led in time").unwrap());
     }
     println!("led 1,000 shards within {:?}", begun.elapsed());
-    members.kill(members.leader());
+    members.kill(members.leader().await);
     let lost = timeout(LONG + SHORT, held[0].ending.cancelled()).await;
     assert!(lost.is_err() && held.iter().all(|leadership| !leadership.is_over()), "{:?}", a.problem());
 }

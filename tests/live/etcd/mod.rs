@@ -1,5 +1,7 @@
-//! Leadership and records against a real etcd.
+//! etcd: connecting, leadership, and the store of owed records.
 
+mod connect;
 mod elector;
-mod members;
 mod process;
+mod proxy;
+mod store;

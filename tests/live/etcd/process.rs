@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::members::Members;
+use crate::member::Members;
 use crate::support::until;
 
 /// Says when it begins and ends, and by which token. While there is a file `slow` it takes longer than any lease here.
@@ -60,7 +60,7 @@ fn seen(folder: &Path) -> Vec<(String, String)> {
 /// The one that stood still is overtaken; when it wakes it ends its run and stands by, and it can lead again.
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_l4_b10_b59_a_leader_that_stands_still_is_overtaken_and_does_no_harm() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     fs::write(path.join("reconcile.sh"), RECONCILE).unwrap();
@@ -98,7 +98,7 @@ async fn l3_l4_b10_b59_a_leader_that_stands_still_is_overtaken_and_does_no_harm(
 /// `check --connect` asks etcd and Kafka, says what does not fit and where that stands, and writes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn l7_k2_check_asks_the_services_where_it_is_told_to() {
-    let Some(members) = Members::start(1, &[]) else { return };
+    let Some(members) = Members::start(1) else { return };
     let Some(broker) = crate::broker::Broker::shared() else { return };
     let topic = crate::support::fresh("check-connect");
     crate::support::Hand::new(broker).create(&topic, 3).await;

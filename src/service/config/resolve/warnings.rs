@@ -39,6 +39,14 @@ fn promise(cx: &Context<'_>, config: &Config) {
             let message = "no dead_letter: a message without a usable id is logged and passed over";
             cx.warn(&format!("streams.{}.kafka", stream.name), message);
         }
+        if let StreamSource::Kafka(kafka) = &stream.source
+            && kafka.hand_off.is_none()
+            && config.etcd.is_some()
+            && config.sharding.shards > 1
+        {
+            let message = "no hand_off: an event on a partition of a shard that another process leads is held back";
+            cx.warn(&format!("streams.{}.kafka", stream.name), message);
+        }
     }
 }
 
