@@ -129,7 +129,7 @@ async fn b70_every_exit_has_its_meaning() {
         ("mkdir $EVENKEEL_ANSWER", TRANSIENT, "its answer cannot be used: it is not a file"),
         ("head -c 2000000 /dev/zero > $EVENKEEL_ANSWER", TRANSIENT, "it is larger than 1048576 bytes"),
         ("printf '\\033[31mred\\033[0m\\r\\n\\000\\007x' >&2; exit 1", TRANSIENT, "exit status 1: red | x"),
-        ("head -c 3000000 /dev/urandom >&2; echo last >&2; exit 1", TRANSIENT, "last"),
+        ("head -c 3000000 /dev/urandom >&2; printf '\\n\\nlast\\n' >&2; exit 1", TRANSIENT, "last"),
     ] {
         let failure = script(text).await.0.expect_err(text);
         assert_eq!(failure.kind(), wanted, "{text}");

@@ -1,7 +1,8 @@
 //! Handing over: from a message to an event, and what happens when a shard is full (K4, K5).
 //!
 //! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses stays in
-//! hand, its partition is paused (which empties the client's buffer for it), and it goes first when there is room.
+//! hand and goes first when there is room. If that is not at once, its partition is paused, which empties the client's
+//! buffer for it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -125,6 +126,9 @@ impl Session {
             Offer::Full(full) => {
                 let held = Held::Event { offset, id: id.into(), trace: event.trace, full };
                 part.held.push_back(held);
+                if now >= self.impatient_until {
+                    self.standing.get_or_insert(now);
+                }
                 self.adjust(at, partition);
                 self.wait_for(full);
             }
@@ -159,12 +163,24 @@ impl Session {
     /// A shard may have room: what is in hand goes first, and partitions with an empty hand flow again.
     pub(super) fn on_room(&mut self, shard: ShardId, now: Instant) {
         self.waiting.remove(&shard);
-        for at in 0..self.topics.len() {
-            let partitions: Vec<i32> = self.topics[at].parts.keys().copied().collect();
-            for partition in partitions {
-                self.offer_held(at, partition, shard, now);
-            }
+        for (at, partition) in self.places() {
+            self.offer_held(at, partition, shard, now);
         }
+        if self.parts().all(|part| part.held.is_empty() || part.paused) {
+            self.standing = None;
+        }
+    }
+
+    /// Pauses and resumes as what is in hand demands.
+    pub(super) fn adjust_all(&mut self) {
+        for (at, partition) in self.places() {
+            self.adjust(at, partition);
+        }
+    }
+
+    fn places(&self) -> Vec<(usize, i32)> {
+        let topics = self.topics.iter().enumerate();
+        topics.flat_map(|(at, topic)| topic.parts.keys().map(move |partition| (at, *partition))).collect()
     }
 
     fn offer_held(&mut self, at: usize, partition: i32, shard: ShardId, now: Instant) {
@@ -205,7 +221,7 @@ impl Session {
     pub(super) fn adjust(&mut self, at: usize, partition: i32) {
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return };
         let letters = part.letters >= if part.paused { LETTERS_RESUME } else { LETTERS_MAX };
-        let pause = !part.held.is_empty() || letters;
+        let pause = !part.held.is_empty() && self.standing.is_none() || letters;
         if pause == part.paused {
             return;
         }
