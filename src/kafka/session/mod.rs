@@ -13,7 +13,7 @@ mod letters;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use rdkafka::TopicPartitionList;
@@ -41,9 +41,6 @@ use crate::id::{ShardId, SourceId};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The same while a partition waits for room, so that it goes on soon.
 const PATIENCE_HELD: Duration = Duration::from_millis(10);
-/// A full shard is waited for this long before its partition is paused. A busy loop takes a batch within a millisecond,
-/// and pausing throws away what the client has fetched.
-const ROOM_PATIENCE: Duration = Duration::from_millis(20);
 /// At most so many messages are taken before notes and commits get their turn.
 const TURN: usize = 256;
 /// Timed work (commits, questions, retries) is looked for this often.
@@ -140,10 +137,6 @@ pub(super) struct Session {
     intake: bool,
     /// Shards whose room is being waited for.
     waiting: BTreeSet<ShardId>,
-    /// Since when nothing is polled, for an event that met a full shard.
-    standing: Option<Instant>,
-    /// Until then a full shard is not waited for: one that is full for long takes half of the time at most.
-    impatient_until: Instant,
     commits: Commits,
     asked: bool,
     probes: Vec<(Place, u64, u64)>,
@@ -198,8 +191,6 @@ impl Session {
             led: BTreeSet::new(),
             intake: true,
             waiting: BTreeSet::new(),
-            standing: None,
-            impatient_until: now,
             commits,
             asked: first.is_none(),
             probes: Vec::new(),
@@ -248,16 +239,13 @@ impl Session {
                     Some(Err(_)) => {}
                     None => break,
                 }
-                if self.standing.is_some() {
-                    break;
-                }
                 wait = Duration::ZERO;
             }
-            self.gauges.polled(Instant::now());
-            if !self.take_notes() || !self.stand() {
+            let now = Instant::now();
+            self.gauges.polled(now);
+            if !self.take_notes(now) {
                 return Ok(());
             }
-            let now = Instant::now();
             if now >= next_tick {
                 self.tick(now)?;
                 next_tick = now + TICK;
@@ -266,50 +254,17 @@ impl Session {
     }
 
     /// Reads the notes; `false` if it is time to end.
-    fn take_notes(&mut self) -> bool {
+    fn take_notes(&mut self, now: Instant) -> bool {
         loop {
-            let goes_on = match self.notes.try_recv() {
-                Ok(note) => self.take_note(note),
+            match self.notes.try_recv() {
+                Ok(Note::Shards(shards)) => self.lead(shards),
+                Ok(Note::Room(shard)) => self.on_room(shard, now),
+                Ok(Note::StopIntake) => self.stop_intake(),
+                Ok(Note::Flush(tell)) => self.commits.flush(tell),
+                Ok(Note::Close) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => false,
-            };
-            if !goes_on {
-                return false;
             }
         }
-    }
-
-    fn take_note(&mut self, note: Note) -> bool {
-        match note {
-            Note::Shards(shards) => self.lead(shards),
-            Note::Room(shard) => self.on_room(shard, Instant::now()),
-            Note::StopIntake => self.stop_intake(),
-            Note::Flush(tell) => self.commits.flush(tell),
-            Note::Close => return false,
-        }
-        true
-    }
-
-    /// Waits a moment for the shard that was full, then pauses what it holds up; `false` if it is time to end.
-    fn stand(&mut self) -> bool {
-        while let Some(since) = self.standing {
-            let left = ROOM_PATIENCE.saturating_sub(since.elapsed());
-            if left.is_zero() {
-                self.standing = None;
-                self.impatient_until = Instant::now() + ROOM_PATIENCE;
-                self.adjust_all();
-                break;
-            }
-            let goes_on = match self.notes.recv_timeout(left) {
-                Ok(note) => self.take_note(note),
-                Err(RecvTimeoutError::Timeout) => true,
-                Err(RecvTimeoutError::Disconnected) => false,
-            };
-            if !goes_on {
-                return false;
-            }
-        }
-        true
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), String> {
