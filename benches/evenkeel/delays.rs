@@ -14,7 +14,7 @@ use crate::measure::{Mark, Report, Spent, middle, percentiles, round};
 
 const DELAYED: usize = 1_000_000;
 /// Ids that ask for no further run: few enough to stay known, too many for the processor's cache.
-const PLAIN: usize = 50_000;
+const PLAIN: usize = 40_000;
 /// Longer than the least distance of two runs of an id, so that an event makes it run at once.
 const APART: Duration = Duration::from_millis(300);
 

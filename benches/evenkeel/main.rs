@@ -7,11 +7,13 @@
 
 mod alloc;
 mod bed;
+#[cfg(feature = "kafka")]
 #[expect(dead_code, clippy::unwrap_used, clippy::print_stdout, reason = "the live tests need all of it")]
 #[path = "../../tests/live/broker.rs"]
 mod broker;
 mod delays;
 mod floor;
+#[cfg(feature = "kafka")]
 mod kafka;
 mod loops;
 mod measure;
@@ -21,7 +23,7 @@ use measure::Report;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const CASES: [(&str, fn(&str, &mut Report)); 11] = [
+const CASES: &[(&str, fn(&str, &mut Report))] = &[
     ("floor/own/10000", loops::floor_small),
     ("floor/own/1000000", loops::floor_large),
     ("loop/noop/10000", loops::noop_small),
@@ -32,6 +34,7 @@ const CASES: [(&str, fn(&str, &mut Report)); 11] = [
     ("loop/two-shards", loops::two_shards),
     ("delay/insert/1000000", delays::insert),
     ("delay/lateness", delays::lateness),
+    #[cfg(feature = "kafka")]
     ("kafka/end-to-end", kafka::end_to_end),
 ];
 
@@ -46,7 +49,7 @@ fn main() {
     }
     let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
     let mut report = Report::default();
-    for (name, case) in CASES {
+    for &(name, case) in CASES {
         if wanted(name) {
             case(name, &mut report);
         }
