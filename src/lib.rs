@@ -42,25 +42,30 @@
 //!   [`EventStream`], and the traits of stores, electors and dead letters.
 //! - [`engine`]: [`Builder`], [`Engine`], [`Handle`].
 //! - [`local`]: what needs no service: resync, channels, a store in a file or in memory, leadership of one process.
-//! - `kafka`, `hooks`: event streams from Kafka; reconcilers behind HTTP or as commands (cargo features).
+//! - `kafka`, `etcd`, `hooks`: event streams from Kafka; leadership and owed records in etcd; reconcilers behind HTTP
+//!   or as commands (cargo features).
 //! - `testing`: an engine in virtual time for your tests (cargo feature, for dev-dependencies).
 //! - [`scheduler`]: the state machine that decides, for the curious.
 //!
 //! # Cargo features
 //! By default everything is built, for the program. With `default-features = false` the library is the
-//! engine alone and needs no C compiler; `kafka`, `file-store`, `hooks`, `testing` and `cli` (the binary) add theirs,
-//! and `vendored-tls` links OpenSSL statically into Kafka's client.
+//! engine alone and needs neither a C compiler nor protoc; `kafka`, `etcd`, `file-store`, `hooks`, `testing`, `cli`
+//! (the binary) and `otlp` (the binary with a way to a collector) add theirs, and `vendored-tls` links OpenSSL
+//! statically into Kafka's client.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod contract;
 pub mod engine;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "hooks")]
 pub mod hooks;
 pub mod id;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod leadership;
 pub mod local;
 pub mod scheduler;
 #[cfg(feature = "cli")]

@@ -6,3 +6,5 @@ topic() { # NAME PARTITIONS
 }
 topic customers 6
 topic customers.failed 1
+# As many partitions as shards: each takes the events of its shard that came elsewhere.
+topic customers.hand-off 3

@@ -12,6 +12,7 @@ mod failure;
 mod list;
 mod reconciler;
 mod run;
+mod secret;
 mod source;
 mod store;
 mod stream;
@@ -24,12 +25,13 @@ pub use action::{Action, Requeue};
 pub use cause::{Cause, Position};
 pub use dead_letter::{DeadLetter, DeadLetterError, Letter};
 pub use duration::{DURATION_MAX, DurationError, parse_duration};
-pub use elector::{Elector, ElectorError, Leadership};
+pub use elector::{Elector, ElectorError, Leader, Leadership, Validity};
 pub use failure::{Failure, FailureKind};
 pub use list::{IdList, ListError};
 pub use reconciler::Reconciler;
 pub use run::{CancelReason, Run};
 pub(crate) use run::{CancelSignal, CancelSlot, RunParts};
+pub use secret::Secret;
 pub use source::{Source, Sources, Tracker};
 pub use store::{
     ClusterRecord, OwedReason, OwedRecord, RECORD_ERROR_BYTES_MAX, RECORD_FORMAT, RecordChange, RecordStore, StoreError,

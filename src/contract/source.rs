@@ -56,6 +56,9 @@ pub struct Sources {
 
 impl Sources {
     /// Numbers a new source.
+    ///
+    /// # Panics
+    /// After 2^31 assignments in the life of a process.
     pub fn open(&self, source: Source) -> SourceId {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let number = u32::try_from(list.len()).expect("fewer than 2^31 assignments in the life of a process");

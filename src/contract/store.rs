@@ -49,7 +49,9 @@ pub trait RecordStore: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<OwedRecord>, StoreError>>;
 
-    /// Applies changes in order; durable when it returns (if the store is). All or none is applied.
+    /// Applies changes in order; durable when it returns (if the store is). All or none is applied, except where a
+    /// store must cut a large batch: then a part may have been when the answer is an unknown one, or that the term is
+    /// over.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] if the term is over; otherwise nothing is applied, or, where [`StoreError::is_unknown`]

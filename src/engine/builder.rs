@@ -40,6 +40,7 @@ pub struct Builder {
     dead_letters: BTreeMap<Arc<str>, Arc<dyn DeadLetter>>,
     meter: Option<Meter>,
     tracer: Option<BoxedTracer>,
+    trace_share: f64,
     incarnation: u32,
     planted: Vec<String>,
     patience: Patience,
@@ -88,6 +89,7 @@ impl Builder {
             dead_letters: BTreeMap::new(),
             meter: None,
             tracer: None,
+            trace_share: 1.0,
             incarnation: 1,
             planted: Vec::new(),
             patience: Patience::USUAL,
@@ -174,6 +176,13 @@ impl Builder {
         self
     }
 
+    /// Of which share of the items a trace is made, from 0 to 1; all by default. It is decided before the tracer is
+    /// asked, so that an item without a trace costs next to nothing.
+    pub fn trace_share(mut self, share: f64) -> Self {
+        self.trace_share = share;
+        self
+    }
+
     /// The first part of fencing tokens, to be raised when a store was restored from a backup (L4).
     pub fn incarnation(mut self, incarnation: u32) -> Self {
         self.incarnation = incarnation;
@@ -232,7 +241,7 @@ impl Builder {
             stop: Stop::default(),
             problems: Problems::default(),
             ready: AtomicBool::new(false),
-            tracing: self.tracer.map(Tracing::new),
+            tracing: self.tracer.map(|tracer| Tracing::new(tracer, self.trace_share)),
             incarnation: self.incarnation,
             planted: self.planted,
             router,

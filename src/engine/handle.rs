@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use super::shard::Message;
@@ -12,7 +13,7 @@ use super::view::{
     Counts, EngineState, Explanation, Health, IdState, JournalEntry, JournalQuery, PAGE_MAX, QueuePage, QueueQuery,
     ShardStatus, Status, SteerAnswer, StreamState, StreamStatus, TriggerAnswer, TriggerResult, WaitFor,
 };
-use crate::contract::Event;
+use crate::contract::{Event, Leader};
 use crate::id::{Place, Receipt, ShardId, check};
 use crate::scheduler::Slot;
 
@@ -117,7 +118,7 @@ impl Handle {
             return Err(HandleError::Invalid(format!("the hasher of this program drops {id:?}")));
         };
         if !self.shared.door(place.shard).is_led() {
-            return Ok(not_led(id, place));
+            return Ok(not_led(id, place, self.leader(place.shard)));
         }
         let id = id.to_owned();
         self.ask(place.shard, |reply| Message::Explain { id, worker: place.worker, reply }).await
@@ -149,7 +150,7 @@ impl Handle {
                 .filter(|since| *since > 0)
                 .min()
                 .map(|since| now_ms.saturating_sub(since) as f64 / 1_000.0),
-            problems: self.problems(),
+            problems: self.problems().into_iter().chain(self.problem_of_leadership()).collect(),
         })
     }
 
@@ -166,15 +167,27 @@ impl Handle {
             } else {
                 None
             };
-            shards.push(led.unwrap_or_else(|| ShardStatus {
+            let mut status = led.unwrap_or_else(|| ShardStatus {
                 shard,
                 led: false,
+                leader: None,
+                until: None,
                 term: None,
                 counts: Counts::default(),
                 runs: 0,
-            }));
+            });
+            if let Some(leader) = self.leader(shard) {
+                status.leader = Some(leader.name);
+                status.until = leader.until.and_then(|until| Timestamp::try_from(until).ok());
+            }
+            shards.push(status);
         }
         Ok(shards)
+    }
+
+    /// Who leads a shard, where an elector knows.
+    fn leader(&self, shard: ShardId) -> Option<Leader> {
+        self.shared.elector.as_ref().and_then(|elector| elector.leader(shard))
     }
 
     /// What waits and runs, a page at a time: shard after shard.
@@ -294,8 +307,14 @@ impl Handle {
         let problems = self.shared.problems.all();
         let started = self.shared.ready.load(Relaxed);
         let live = !problems.iter().any(|problem| problem.fatal);
-        let texts = self.problems();
-        Health { live, ready: live && started && texts.is_empty(), problems: texts }
+        let mut texts = self.problems();
+        let ready = live && started && texts.is_empty();
+        texts.extend(self.problem_of_leadership());
+        Health { live, ready, problems: texts }
+    }
+
+    fn problem_of_leadership(&self) -> Option<String> {
+        self.shared.elector.as_ref().and_then(|elector| elector.problem())
     }
 
     fn problems(&self) -> Vec<String> {
@@ -357,7 +376,10 @@ impl Handle {
         check(id).map_err(|error| TriggerResult::Refused { reason: error.to_string() })?;
         let place = self.shared.router.place(id).ok_or(TriggerResult::Dropped)?;
         if !self.shared.door(place.shard).is_led() {
-            let reason = format!("shard {} is not led by this process now; ask again, or ask its leader", place.shard);
+            let reason = match self.leader(place.shard) {
+                Some(leader) => format!("shard {} is led by {}; ask there", place.shard, leader.name),
+                None => format!("shard {} is not led by this process now; ask again", place.shard),
+            };
             return Err(TriggerResult::Unavailable { reason });
         }
         Ok(place)
@@ -394,14 +416,18 @@ fn gone(id: String) -> TriggerAnswer {
     TriggerAnswer { id, result: TriggerResult::Unavailable { reason } }
 }
 
-fn not_led(id: &str, place: Place) -> Explanation {
+fn not_led(id: &str, place: Place, leader: Option<Leader>) -> Explanation {
+    let why = match leader {
+        Some(leader) => format!("shard {} is led by {}; ask there", place.shard, leader.name),
+        None => format!("shard {} is led by another process, or by none now; ask there", place.shard),
+    };
     Explanation {
         id: id.to_owned(),
         shard: place.shard,
         worker: place.worker,
         led: false,
         state: IdState::Idle,
-        why: format!("shard {} is led by another process, or by none now; ask there", place.shard),
+        why,
         reason: "not_led".into(),
         entry: None,
         journal: Vec::new(),

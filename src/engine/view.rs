@@ -123,6 +123,12 @@ pub struct ShardStatus {
     pub shard: ShardId,
     /// Whether this process leads it.
     pub led: bool,
+    /// The process that leads it, as far as is known here; `None` where this process leads all, or nobody does.
+    #[serde(default)]
+    pub leader: Option<String>,
+    /// Until when this process leads it if etcd does not answer any more; `None` elsewhere.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
     /// The fencing token's first two parts, while it is led here.
     pub term: Option<String>,
     /// What waits and runs in it.

@@ -29,7 +29,7 @@ impl SourceId {
     /// The id of the source with this number, counted from 0.
     #[must_use]
     pub const fn numbered(number: u32, tracked: bool) -> Self {
-        Self(Self::FIRST.0 + number | if tracked { Self::TRACKED } else { 0 })
+        Self((Self::FIRST.0 + number) | if tracked { Self::TRACKED } else { 0 })
     }
 
     /// The number that [`numbered`](Self::numbered) was given; `None` for a reserved cause.

@@ -161,7 +161,9 @@ impl StreamSettings {
         if self.topics.is_empty() {
             return Err(SettingsError::NoTopics);
         }
-        if let Some(bad) = self.topics.iter().chain(&self.dead_letter).find(|topic| !settings::is_topic(topic)) {
+        if let Some(bad) =
+            self.topics.iter().chain(&self.dead_letter).chain(&self.hand_off).find(|topic| !settings::is_topic(topic))
+        {
             return Err(SettingsError::Topic(bad.clone()));
         }
         let config = self.consumer_config(1)?;
@@ -229,7 +231,8 @@ pub(super) fn consumer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kafka::settings::{SaslMechanism, Secret, Tls};
+    use crate::contract::Secret;
+    use crate::kafka::settings::{SaslMechanism, Tls};
 
     fn connection() -> Connection {
         Connection { brokers: vec!["127.0.0.1:1".into(), "127.0.0.1:2".into()], ..Connection::default() }

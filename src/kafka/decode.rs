@@ -48,6 +48,10 @@ pub(super) enum Poison {
     CloudEvent,
     #[error(transparent)]
     Id(#[from] IdError),
+    #[error(
+        "it was handed off {0} times and is still on no partition of its shard: the processes' hash or shards differ"
+    )]
+    Routing(u32),
 }
 
 impl Poison {
@@ -62,6 +66,7 @@ impl Poison {
             Self::Pointer(..) => "no-id",
             Self::CloudEvent => "no-cloudevent-subject",
             Self::Id(_) => "bad-id",
+            Self::Routing(_) => "routing-disagreement",
         }
     }
 }
@@ -81,7 +86,7 @@ impl<'a> Parts<'a> {
         Self { key: message.key(), value: message.payload(), headers: headers(message) }
     }
 
-    fn header(&self, name: &str) -> Result<Option<&'a [u8]>, Poison> {
+    pub(super) fn header(&self, name: &str) -> Result<Option<&'a [u8]>, Poison> {
         let headers = self.headers.as_ref().map_err(Clone::clone)?;
         // The last one of a name stands, as in Kafka's own `lastHeader`.
         Ok(headers.iter().rev().find(|(key, _)| *key == name).and_then(|(_, value)| *value))

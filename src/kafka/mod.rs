@@ -14,6 +14,7 @@ mod connect;
 mod context;
 mod dead_letter;
 mod decode;
+mod hand_off;
 mod instruments;
 pub mod ledger;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod ledger_world;
 mod library;
 mod lookout;
 mod misrouted;
+mod partitioner;
 mod producer;
 mod publish;
 mod session;
@@ -34,10 +36,14 @@ pub use committer::{CommitError, KafkaCommitter};
 pub use connect::PREFETCH_BYTES;
 pub use dead_letter::{KafkaDeadLetter, header};
 pub use decode::IdFrom;
+pub use hand_off::header as hand_off_header;
 pub use library::library;
+pub use partitioner::{SAMPLE_MAX, Sample, SampleError, sample};
 pub use publish::{PublishError, Published, Publisher};
 pub use settings::{
-    COMMIT_INTERVAL, Connection, MISSING_INTERVAL, RECOMMIT_INTERVAL, Sasl, SaslMechanism, Secret, SettingsError,
+    COMMIT_INTERVAL, Connection, MISSING_INTERVAL, RECOMMIT_INTERVAL, Sasl, SaslMechanism, SettingsError,
     StreamSettings, TOPICS_INTERVAL, Timing, Tls, Token, WATCH_INTERVAL,
 };
 pub use stream::KafkaStream;
+
+pub use crate::contract::Secret;

@@ -83,7 +83,14 @@ impl Publisher {
         Ok(published)
     }
 
-    async fn partitions(&self, topic: &str) -> Result<u32, PublishError> {
+    /// How many partitions a topic has.
+    ///
+    /// # Errors
+    /// It is not there, or the brokers do not answer.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn partitions(&self, topic: &str) -> Result<u32, PublishError> {
         if !settings::is_topic(topic) {
             return Err(PublishError::NoTopic(topic.to_string()));
         }

@@ -12,27 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::decode::IdFrom;
-
-/// A password or key; shown as `***` everywhere.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// A secret with this text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(super) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
+use crate::contract::Secret;
 
 /// How to reach the brokers (the `kafka:` block of the config).
 #[derive(Debug, Clone, Default)]
@@ -119,6 +99,9 @@ pub struct StreamSettings {
     pub id: IdFrom,
     /// Where messages without a usable id go; none means that they are logged with their position.
     pub dead_letter: Option<String>,
+    /// Where events of another shard go, on the partition of their shard, and from where this stream reads those that
+    /// others passed on (K3); none means that they are done within the process, or held back.
+    pub hand_off: Option<String>,
     /// How many shards the cluster has; the shard of partition p is p mod shards.
     pub shards: u16,
     /// Stands beside every committed offset, for people who look into the group.
@@ -140,6 +123,7 @@ impl fmt::Debug for StreamSettings {
             .field("topics", &self.topics)
             .field("id", &self.id)
             .field("dead_letter", &self.dead_letter)
+            .field("hand_off", &self.hand_off)
             .field("shards", &self.shards)
             .finish_non_exhaustive()
     }
@@ -157,6 +141,7 @@ impl StreamSettings {
             topics,
             id: IdFrom::Key,
             dead_letter: None,
+            hand_off: None,
             shards: shards.max(1),
             resync: Arc::default(),
             timing: Timing::default(),

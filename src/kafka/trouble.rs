@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Foreign,
     /// The dead-letter topic does not take letters.
     DeadLetter,
+    /// The hand-off topic does not take events.
+    HandOff,
     /// Committed offsets are not in the log any more; events may be lost.
     OffsetReset,
     /// A topic's partitions do not fit the shards.
@@ -65,6 +67,7 @@ impl Kind {
             Self::Commit => "commit",
             Self::Foreign => "foreign",
             Self::DeadLetter => "dead_letter",
+            Self::HandOff => "hand_off",
             Self::OffsetReset => "offset_reset",
             Self::Partitions => "partitions",
             Self::Misrouted => "misrouted",

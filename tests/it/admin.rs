@@ -1,12 +1,16 @@
 //! The routes of the admin API, each against a listening server.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use opentelemetry::KeyValue;
 use serde_json::json;
 
-use crate::admin_world::{Answer, World, eventually, run};
+use evenkeel::service::admin::{AdminOptions, Server};
+use evenkeel::service::telemetry::metrics::Metrics;
+
+use crate::admin_world::{Answer, Script, World, eventually, request, run};
 
 #[test]
 fn x7_triggers_are_answered_per_id() {
@@ -142,6 +146,23 @@ fn b80_c4_health_is_what_the_process_says_of_itself() {
     }
     world.get("/livez").is_problem(503, "not-live", "id zone-a blocks a thread");
     world.get("/readyz").is_problem(503, "not-ready", "zone-a");
+}
+
+/// What the process waits for may be away for hours; whoever restarts it for that makes it no better.
+#[test]
+fn b80_probes_are_answered_while_the_process_starts() {
+    let server = Server::bind(AdminOptions::new("127.0.0.1:0".parse().unwrap(), None)).unwrap();
+    let (address, runtime) = (server.local_addr(), tokio::runtime::Runtime::new().unwrap());
+    let get = |path| request(address, "GET", path, &[], "");
+    let starting = server.starting().unwrap();
+    assert_eq!(get("/livez").status, 200);
+    get("/readyz").is_problem(503, "not-ready", "starting");
+    get("/v1/status").is_problem(503, "not-ready", "starting");
+    runtime.block_on(starting.stop());
+    let metrics = Metrics::new("dns").unwrap();
+    let running = server.start(Arc::new(Script::default()), metrics.page()).unwrap();
+    assert_eq!((get("/livez").status, get("/readyz").status), (200, 200));
+    runtime.block_on(running.stop());
 }
 
 #[test]

@@ -214,9 +214,12 @@ fn compare(page: &str, documented: &[Row]) {
         let row = row.unwrap_or_else(|| panic!("docs/metrics.md lacks {family}"));
         assert_eq!((kind, labels), (&row.kind, &row.labels), "{family}");
     }
-    // Those with a topic need a broker.
-    let kafka = |row: &&Row| row.labels.contains("messaging_system") || row.instrument.starts_with("evenkeel.kafka.");
-    for row in documented.iter().filter(|row| !kafka(row)) {
+    // Those with a topic need a broker, those of telemetry a collector.
+    let elsewhere = |row: &&Row| {
+        row.labels.contains("messaging_system")
+            || ["evenkeel.kafka.", "evenkeel.telemetry."].iter().any(|start| row.instrument.starts_with(start))
+    };
+    for row in documented.iter().filter(|row| !elsewhere(row)) {
         assert!(exported.contains_key(&row.family), "{} is documented but not exported", row.instrument);
     }
 }
@@ -225,8 +228,8 @@ fn compare(page: &str, documented: &[Row]) {
 #[test]
 fn every_instrument_in_the_source_is_documented() {
     // Attributes of metrics, then those of spans alone.
-    let mut attributes = vec!["controller", "shard", "worker", "stream", "kind", "outcome", "reason"];
-    attributes.extend(["id", "attempt", "delay_seconds", "fencing_token"]);
+    let mut attributes = vec!["controller", "shard", "worker", "stream", "kind", "outcome", "reason", "signal"];
+    attributes.extend(["id", "attempt", "causes", "delay_seconds", "fencing_token"]);
     let mut named = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {

@@ -30,7 +30,11 @@ fn without_a_token_nothing_but_probes_and_metrics_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let world = guarded(dir.path());
     let json = "Content-Type: application/json";
-    for (method, path) in all_routes().chain([("GET".into(), "/v1/nothing"), ("GET".into(), "/")]) {
+    for (method, path) in all_routes().chain([("GET".into(), "/v1/nothing")]) {
+        // The page asks for the token itself; `admin_page` says what it tells without one.
+        if path == "/" {
+            continue;
+        }
         let open = ["/livez", "/readyz", "/metrics"].contains(&path);
         for header in [json, "Authorization: Bearer canary-token-5f2c9a7f", "Authorization: Basic Y2FuYXJ5"] {
             let answer = world.ask(&method, path, &[json, header], "{}");

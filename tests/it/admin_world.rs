@@ -131,6 +131,8 @@ impl Backend for Script {
         let shard = |n, led: bool| ShardStatus {
             shard: ShardId(n),
             led,
+            leader: (!led).then(|| "host-2/17".into()),
+            until: None,
             term: led.then(|| "0001-0000000000000004711".into()),
             counts: counts(),
             runs: 42,

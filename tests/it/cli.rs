@@ -1,6 +1,6 @@
 //! The command line, through the binary: exit codes, help, `check`, `init`, pipes that close, secrets.
 //!
-//! Help texts are compared with `cli/*.txt`; `UPDATE=1` rewrites those.
+//! Help texts are compared with `cli/*.txt`; `EVENKEEL_TEST_UPDATE=1` rewrites those.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -247,7 +247,7 @@ fn help_is_as_it_was_and_every_verb_shows_how_to_use_it() {
         let output = run(dir.path(), [words(verb), vec!["--help"]].concat());
         let (file, help) =
             (golden.join(format!("help {verb}").trim_end().replace(' ', "-") + ".txt"), text(&output.stdout));
-        if std::env::var_os("UPDATE").is_some() {
+        if std::env::var_os("EVENKEEL_TEST_UPDATE").is_some() {
             fs::write(&file, help).unwrap();
         }
         if fs::read_to_string(&file).unwrap_or_default() != help {

@@ -92,9 +92,9 @@ fn tables_show_shards_and_queues() {
     assert_eq!(
         lines(&output),
         [
-            "SHARD  LED   TERM                      PENDING  RUNNING  DELAYED  PARKED  RUNS",
-            "    0  here  0001-0000000000000004711       10        2        5       1    42",
-            "    1  no",
+            "SHARD  LED        TERM                      PENDING  RUNNING  DELAYED  PARKED  RUNS",
+            "    0  here       0001-0000000000000004711       10        2        5       1    42",
+            "    1  host-2/17",
         ]
     );
     let output = ask(&world, &["queues", "--limit", "3"]);

@@ -10,11 +10,13 @@ use evenkeel::engine::view::{IdState, JournalQuery, RunOutcome, TriggerResult, W
 use evenkeel::{Action, Engine, Failure, Reconciler, ReconcilerOptions, Retry, Run};
 use tokio::sync::oneshot;
 
+type Answer = dyn Fn(&str, u32) -> Result<Action, Failure> + Send + Sync;
+
 /// Answers by a function of the id and the attempt, and remembers the calls.
 #[derive(Clone)]
 struct Scripted {
     calls: Arc<Mutex<HashMap<String, u32>>>,
-    answer: Arc<dyn Fn(&str, u32) -> Result<Action, Failure> + Send + Sync>,
+    answer: Arc<Answer>,
 }
 
 impl Scripted {

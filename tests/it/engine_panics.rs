@@ -33,7 +33,7 @@ impl Reconciler for Panics {
         if run.id() == "neighbour" {
             return Ok(Action::done());
         }
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             // So that it panics in a task of its own, not in the shard's.
             tokio::task::yield_now().await;
         }

@@ -148,6 +148,37 @@ async fn t2_k7_one_trace_from_the_first_event_to_done_through_all_attempts() {
     assert_eq!(numbers.len(), 4);
 }
 
+/// A share of the items has a trace, each whole or not at all; the others are told so.
+#[tokio::test(start_paused = true)]
+async fn t2_a_share_of_the_items_is_traced_and_keeps_its_choice_through_the_attempts() {
+    for (share, expected) in [(0.0, 0..=0), (0.5, 100..=300), (1.0, 400..=400)] {
+        let spans = Spans::new();
+        let told: Arc<std::sync::Mutex<BTreeMap<String, BTreeSet<bool>>>> = Arc::default();
+        let heard = Arc::clone(&told);
+        let calls = Calls::new(move |run, number| {
+            let context = run.trace_context().unwrap();
+            assert!(context.is_valid());
+            heard.lock().unwrap().entry(run.id().to_owned()).or_default().insert(context.is_sampled());
+            if number < 3 { Do::fail() } else { Do::done() }
+        });
+        let (feed, events) = Feed::new(Class::Event);
+        let engine = builder(calls.clone()).stream("events", feed).tracer(spans.tracer()).trace_share(share);
+        let running = Running::start(engine).await;
+        let ids: Vec<String> = (0..400).map(|number| format!("id-{number}")).collect();
+        ids.iter().for_each(|id| _ = events.send(id));
+        for id in &ids {
+            calls.until_count(id, 3).await;
+        }
+        running.stop().await.unwrap();
+        let items = spans.items();
+        assert!(expected.contains(&items.len()), "{share}: {} of 400", items.len());
+        assert!(items.iter().all(|(_, attempts)| attempts.len() == 3), "{share}: a trace begun in the middle");
+        let told = told.lock().unwrap();
+        assert!(told.values().all(|said| said.len() == 1), "{share}: the choice changed between attempts");
+        assert_eq!(told.values().filter(|said| said.contains(&true)).count(), items.len());
+    }
+}
+
 /// What ends an item, and what does not.
 #[tokio::test(start_paused = true)]
 async fn t2_an_item_ends_when_it_is_done_or_waits_for_somebody() {

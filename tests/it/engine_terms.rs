@@ -1,5 +1,6 @@
 //! Terms of one process (L1, L3, L4, L6): nothing of a term reaches the next one, and nothing is lost between them.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use evenkeel::engine::view::{IdState, TriggerResult, WaitFor};
 use evenkeel::id::ShardId;
 use evenkeel::local::{LocalElector, ManualElector, ManualHandle, MemoryStore};
 use evenkeel::{
-    Action, Class, ClusterRecord, Engine, EngineError, Failure, FencingToken, Reconciler, ReconcilerOptions,
-    RecordStore, Run, Sharding,
+    Action, BoxFuture, Class, ClusterRecord, Elector, ElectorError, Engine, EngineError, Failure, FencingToken, Leader,
+    Leadership, Reconciler, ReconcilerOptions, RecordStore, Run, Sharding, Term, Validity,
 };
 
 use super::engine_world::{
@@ -186,6 +187,75 @@ async fn l3_q3_the_next_term_waits_for_the_last_run_of_the_one_before() {
     running.stop().await.unwrap();
 }
 
+/// Leads while a clock says so, and tells nobody when it does not any more, like a process that stood still.
+#[derive(Clone, Default)]
+struct Clocked {
+    holds: Arc<AtomicBool>,
+    terms: Arc<AtomicU64>,
+    released: Arc<AtomicU64>,
+}
+
+impl Validity for Clocked {
+    fn holds(&self) -> bool {
+        self.holds.load(Ordering::SeqCst)
+    }
+}
+
+impl Elector for Clocked {
+    fn lead(&self, shard: ShardId) -> BoxFuture<'_, Result<Leadership, ElectorError>> {
+        Box::pin(async move {
+            while !self.holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let revision = 1 + self.terms.fetch_add(1, Ordering::SeqCst);
+            Ok(Leadership::new(Term { shard, incarnation: 1, revision }).while_valid(Arc::new(self.clone())))
+        })
+    }
+
+    fn release(&self, _leadership: Leadership) -> BoxFuture<'_, ()> {
+        self.released.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async {})
+    }
+
+    fn leader(&self, _shard: ShardId) -> Option<Leader> {
+        (!self.holds()).then(|| Leader { name: "host-2/17".into(), until: None })
+    }
+
+    fn problem(&self) -> Option<String> {
+        (!self.holds()).then(|| "etcd does not answer".into())
+    }
+}
+
+/// The clock is looked at before a source is told and before a run starts: the tokens come too late when the process
+/// stood still. A standby is as ready as a leader, and says who leads (B30).
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_b10_b30_nothing_is_settled_or_started_once_the_clock_says_that_it_is_over() {
+    let clock = Clocked::default();
+    clock.holds.store(true, Ordering::SeqCst);
+    let calls = Calls::new(|run, number| if run.id() == "x" && number == 1 { Do::Hold } else { Do::done() });
+    let topic = Topic::default();
+    topic.send(["x".to_owned()]);
+    let running =
+        Running::start(builder(calls.clone()).elector(Arc::new(clock.clone())).stream("topic", topic.stream())).await;
+    calls.until_count("x", 1).await;
+    clock.holds.store(false, Ordering::SeqCst);
+    topic.send(["y".to_owned()]);
+    calls.release("x");
+    let released = clock.released.clone();
+    until("it is given back", move || released.load(Ordering::SeqCst) == 1).await;
+    assert_eq!((topic.committed(), calls.count("y")), (0, 0));
+    let shard = running.handle.shards().await.unwrap().remove(0);
+    assert_eq!((shard.led, shard.leader.as_deref()), (false, Some("host-2/17")));
+    let health = running.handle.health();
+    assert!(health.live && health.ready && health.problems == ["etcd does not answer"], "{health:?}");
+    assert!(running.explain("x").await.why.contains("led by host-2/17"));
+    clock.holds.store(true, Ordering::SeqCst);
+    let end = topic.clone();
+    until("both are done", move || end.committed() == 2).await;
+    assert_eq!((calls.count("x"), calls.count("y")), (2, 1), "in the next term");
+    running.stop().await.unwrap();
+}
+
 /// B20: 10,000 events while leadership comes and goes 50 times, in both ways, at moments of chance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b20_no_event_is_lost_while_leadership_comes_and_goes() {
@@ -212,9 +282,9 @@ async fn b20_no_event_is_lost_while_leadership_comes_and_goes() {
         let committed = topic.committed();
         assert!((0..committed).all(|number| calls.count(&format!("id-{number}")) > 0), "{committed} is too far");
         if chance.below(2) == 0 {
-            leader.lose(FIRST)
+            leader.lose(FIRST);
         } else {
-            leader.step_down(FIRST)
+            leader.step_down(FIRST);
         }
         tokio::time::timeout(PATIENCE, leader.released(FIRST)).await.expect("it is given back");
     }

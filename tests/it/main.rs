@@ -1,5 +1,9 @@
 //! Hermetic tests: no service, no network beyond loopback.
-#![allow(clippy::unwrap_used, reason = "clippy sees the tests themselves, not their helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests, which the exceptions for tests do not see"
+)]
 
 mod admin;
 mod admin_docs;
@@ -8,6 +12,7 @@ mod admin_follow;
 mod admin_input;
 mod admin_limits;
 mod admin_metrics;
+mod admin_page;
 mod admin_security;
 mod admin_world;
 mod cli;
@@ -20,6 +25,7 @@ mod engine_events;
 mod engine_load;
 mod engine_panics;
 mod engine_records;
+mod engine_renewal;
 mod engine_results;
 mod engine_stop;
 mod engine_streams;
@@ -28,6 +34,10 @@ mod engine_terms;
 mod engine_world;
 mod hooks;
 mod logs;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_collector;
 mod quickstart;
 mod recorder;
 mod run;

@@ -233,7 +233,9 @@ fn t1_a_log_that_nobody_reads_holds_nothing_up() {
     // A pipe of 64 KiB that nobody reads.
     let mut child = command.arg("run").stderr(std::process::Stdio::piped()).spawn().unwrap();
     let port = wait_for_port(child.id());
-    let server = format!("http://127.0.0.1:{port}");
+    let address = format!("127.0.0.1:{port}").parse().unwrap();
+    wait("it leads", || super::admin_world::request(address, "GET", "/readyz", &[], "").status == 200);
+    let server = format!("http://{address}");
     for round in 0..30 {
         let ids = (0..100).map(|number| format!("a-rather-long-id-so-that-the-pipe-is-full-soon-{round}-{number}"));
         let mut ask = Command::new(env!("CARGO_BIN_EXE_evenkeel"));

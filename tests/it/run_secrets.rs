@@ -54,7 +54,8 @@ fn b87_a_webhooks_secrets_are_told_nowhere() {
     let project = Project::new(&format!(
         "name: test\nreconciler:\n  webhook:\n    url: http://{address}?key={CANARY}-query\n    \
          secret_file: hook\n    authorization_file: auth\n\
-         streams:\n  all:\n    resync: {{every: 1h, list: {{http: {{url: 'http://{address}', authorization_file: auth}}}}}}\n\
+         streams:\n  all:\n    resync:\n      every: 1h\n      \
+         list: {{http: {{url: 'http://{address}', authorization_file: auth}}}}\n\
          telemetry: {{logs: json, level: trace}}\n"
     ));
     let key = "whsec_Y2FuYXJ5LWtleS1jYW5hcnkta2V5LWNhbmFyeS1rZXk=";

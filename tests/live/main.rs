@@ -10,14 +10,24 @@
 )]
 
 mod broker;
+mod browser;
 mod engine;
 mod engine_kill;
 mod engine_states;
 mod engine_world;
+mod etcd;
 mod kafka;
+mod member;
+#[cfg(feature = "otlp")]
+mod otelcol;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod page;
 #[path = "../it/recorder.rs"]
 mod recorder;
 #[path = "../it/run_world.rs"]
 mod run_world;
 mod sink;
+#[path = "../it/store_conformance.rs"]
+mod store_conformance;
 mod support;

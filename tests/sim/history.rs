@@ -45,10 +45,10 @@ impl<O: Clone + Debug, M: Fn(u64, usize) -> Vec<O>, P: Fn(u64, &[O]) -> Result<u
 
     /// Plays all seeds, or the one that the environment names, and panics with a report if one fails.
     pub(crate) fn check(&self, seeds: u64, steps: usize) {
-        let number =
-            |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("SEED, SEEDS and STEPS are numbers"));
-        let steps = number("STEPS").map_or(steps, |steps| usize::try_from(steps).expect("a number of steps"));
-        let seeds = number("SEED").map_or(0..number("SEEDS").unwrap_or(seeds), |seed| seed..seed + 1);
+        let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("switches are numbers"));
+        let steps = number("EVENKEEL_TEST_STEPS").map_or(steps, |steps| usize::try_from(steps).expect("it fits"));
+        let seeds = number("EVENKEEL_TEST_SEEDS").unwrap_or(seeds);
+        let seeds = number("EVENKEEL_TEST_SEED").map_or(0..seeds, |seed| seed..seed + 1);
         let Some((seed, failure)) = self.find(seeds, steps) else { return };
         let (shortest, last) = self.shrink(seed, steps, failure.clone());
         let Failure { step, message } = failure;
@@ -60,7 +60,7 @@ impl<O: Clone + Debug, M: Fn(u64, usize) -> Vec<O>, P: Fn(u64, &[O]) -> Result<u
         }
         panic!(
             "{name}: seed {seed}, step {step}: {message}\nThe shortest history that fails, at step {}, with: {}\n{history}\
-             Again: SEED={seed} STEPS={steps} cargo test --test sim {name}",
+             Again: EVENKEEL_TEST_SEED={seed} EVENKEEL_TEST_STEPS={steps} cargo test --test sim {name}",
             last.step, last.message
         );
     }

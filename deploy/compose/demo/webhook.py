@@ -28,6 +28,7 @@ class Customer:
         self.runs = self.failures = self.overlaps = self.refused = 0
         self.running = False
         self.token = self.message = ""
+        self.first = None  # when its first run ended, in Unix seconds
 
 
 customers = {}
@@ -50,6 +51,7 @@ def reconcile(id, run):
         customer.running = False
     with lock:
         customer.runs += 1
+        customer.first = customer.first or time.time()
         customer.failures += status != 200
         customer.message = answer.get("message") or answer["error"]["message"]
     return status, answer

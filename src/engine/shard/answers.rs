@@ -216,7 +216,7 @@ impl ShardLoop {
         let token = self.term.token(0).to_string();
         let term = token.rsplit_once('-').map(|(term, _)| term.to_owned());
         let runs = self.core.counters().started - u64::from(self.core.running());
-        ShardStatus { shard: self.id, led: true, term, counts: self.counts(), runs }
+        ShardStatus { shard: self.id, led: true, leader: None, until: None, term, counts: self.counts(), runs }
     }
 
     fn counts(&self) -> Counts {

@@ -202,7 +202,11 @@ impl ShardLoop {
     }
 
     async fn turns(&mut self, leadership: &Leadership) -> TermEnd {
-        loop {
+        // Looked at before what runs say is heard and again before the sources hear of it: a run that ends after the
+        // leadership settles nothing, however late this loop comes to know of either (L3). A process that stood still
+        // looks at the clock, since nobody could tell it.
+        let lost = || leadership.is_over();
+        while !lost() {
             let now = self.now();
             self.beacon_busy();
             let mut busy = self.take_messages(now);
@@ -211,10 +215,10 @@ impl ShardLoop {
             self.carry_out();
             busy |= self.start_runs() == RUNS_PER_TURN;
             busy |= self.held_has_room();
-            self.end_turn();
-            if leadership.ended.is_cancelled() {
-                return self.cut_off(TermEnd::Lost).await;
+            if lost() {
+                break;
             }
+            self.end_turn();
             if let Some(error) = self.store_failed.take() {
                 let end = match error {
                     StoreError::Fenced => TermEnd::Lost,
@@ -231,6 +235,7 @@ impl ShardLoop {
                 self.wait(leadership).await;
             }
         }
+        self.cut_off(TermEnd::Lost).await
     }
 
     fn now(&self) -> Time {

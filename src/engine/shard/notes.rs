@@ -7,7 +7,7 @@ use opentelemetry::trace::SpanContext;
 use tokio::sync::oneshot;
 
 use crate::contract::Cause;
-use crate::engine::trace::ItemSpan;
+use crate::engine::trace::ItemTrace;
 use crate::engine::view::{TriggerAnswer, TriggerResult};
 use crate::scheduler::{Shard, Slot};
 
@@ -31,8 +31,8 @@ pub(super) struct Note {
     pub(super) durable: Vec<(u64, String, oneshot::Sender<TriggerAnswer>)>,
     /// Spans of the producers whose events are not answered yet (K7).
     pub(super) links: Vec<SpanContext>,
-    /// The span from the first event until done (T2).
-    pub(super) span: Option<ItemSpan>,
+    /// The trace from the first event until done (T2), once it was decided whether there is one.
+    pub(super) trace: Option<ItemTrace>,
 }
 
 /// Notes by slot. Most ids have none.

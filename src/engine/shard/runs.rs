@@ -305,8 +305,9 @@ impl ShardLoop {
             cause,
             more,
         };
-        self.end_span(slot, &entry, next);
+        let in_attempt = self.end_span(slot, &entry, next);
         log::run_ended(&self.shared, self.id, &entry, verdict.unchanged);
+        drop(in_attempt);
         self.tell_waiting(slot, run, &entry, next);
         self.journal.push(entry);
         if next == Next::Idle {

@@ -60,14 +60,11 @@ fn schemas_are_those_of_the_code() {
     {
         let path = in_docs("schema").join(name);
         let wanted = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        if std::env::var_os("EVENKEEL_TEST_WRITE_SCHEMAS").is_some() {
+        if std::env::var_os("EVENKEEL_TEST_UPDATE").is_some() {
             std::fs::write(&path, &wanted).unwrap();
         }
         let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == wanted,
-            "run this test with EVENKEEL_TEST_WRITE_SCHEMAS=1 to write {name}, and say it in CHANGELOG"
-        );
+        assert!(found == wanted, "run this test with EVENKEEL_TEST_UPDATE=1 to write {name}, and say it in CHANGELOG");
         jsonschema::validator_for(&schema).unwrap();
     }
 }

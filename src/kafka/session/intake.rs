@@ -4,6 +4,7 @@
 //! hand, its partition is paused (which empties the client's buffer for it), and it goes first when there is room.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use opentelemetry::trace::SpanContext;
@@ -12,19 +13,20 @@ use rdkafka::consumer::Consumer;
 use rdkafka::message::BorrowedMessage;
 
 use super::super::assignment::Place;
-use super::super::decode::{self, Parts, Poison};
+use super::super::decode::{self, IdFrom, Parts, Poison};
+use super::super::hand_off;
 use super::super::producer::Outgoing;
 use super::super::trouble::Kind;
 use super::letters::{LETTERS_MAX, LETTERS_RESUME};
 use super::{Part, Session, list_of};
 use crate::contract::{Event, Offer, Sent};
-use crate::id::{Receipt, ShardId};
+use crate::id::{self, Receipt, ShardId};
 
 /// Something of a partition that waits in hand.
 pub(super) enum Held {
     /// An event that met a full shard.
     Event { offset: u64, id: Box<str>, trace: Option<SpanContext>, full: ShardId },
-    /// A letter that the dead-letter topic did not take.
+    /// A message that the dead-letter topic or the hand-off topic did not take.
     Letter { offset: u64, letter: Box<Outgoing> },
 }
 
@@ -33,38 +35,71 @@ impl Session {
         self.heard = true;
         let (topic, partition) = (message.topic(), message.partition());
         let Some(at) = self.topics.iter().position(|known| *known.name == *topic) else { return };
+        let id_from = if self.topics[at].hand_off { &IdFrom::Key } else { &self.settings.id };
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return };
         let Ok(offset) = u64::try_from(message.offset()) else { return };
         part.behind = None;
         part.assignment.deliver(offset, self.gauges.tick(now));
         let parts = Parts::of(message);
-        match decode::id(&self.settings.id, &parts) {
-            Ok(Cow::Borrowed("")) => part.assignment.settle(offset),
-            Ok(id) => {
-                let trace = decode::trace(&parts);
-                self.watch_route(at, partition, &id, parts.key, now);
-                self.offer(at, partition, offset, &id, trace, now).unwrap_or_else(|poison| {
-                    self.on_poison(at, partition, offset, message, &poison);
-                });
+        let result = match decode::id(id_from, &parts) {
+            Ok(Cow::Borrowed("")) => {
+                part.assignment.settle(offset);
+                Ok(())
             }
-            Err(poison) => self.on_poison(at, partition, offset, message, &poison),
+            Ok(id) => match self.watch_route(at, partition, &id, parts.key, now) {
+                Some(shard) => self.hand_off((at, partition, offset), &id, &parts, shard),
+                None => self.offer(at, partition, offset, &id, decode::trace(&parts), now),
+            },
+            Err(poison) => Err(poison),
+        };
+        if let Err(poison) = result {
+            self.on_poison(at, partition, offset, message, &poison);
         }
     }
 
-    /// Counts an event whose id belongs to another shard than its partition (K3).
-    fn watch_route(&mut self, at: usize, partition: i32, id: &str, key: Option<&[u8]>, now: Instant) {
+    /// Counts an event whose id belongs to another shard than its partition (K3). Gives that shard, where there is a
+    /// way to pass the event on to it.
+    fn watch_route(
+        &mut self,
+        at: usize,
+        partition: i32,
+        id: &str,
+        key: Option<&[u8]>,
+        now: Instant,
+    ) -> Option<ShardId> {
         let topic = &self.topics[at];
         let home = topic.parts.get(&partition).map(|part| part.assignment.shard);
-        let Some(shard) = self.events.shard_of(id) else { return };
-        if home == Some(shard) {
-            return;
-        }
+        let shard = self.events.shard_of(id).filter(|shard| home != Some(*shard))?;
         self.instruments.misrouted(&topic.name);
+        // What is wrong with a message of the hand-off topic says nothing of the producers.
+        if topic.hand_off {
+            return Some(shard);
+        }
         let key = key.unwrap_or(id.as_bytes());
         let partitions = topic.partitions.unwrap_or(1);
         if let Some(text) = self.tally.note(&topic.name, key, partition, partitions) {
             self.troubles.raise(Kind::Misrouted, text, now);
         }
+        self.settings.hand_off.as_ref().map(|_| shard)
+    }
+
+    /// Passes an event on to its shard, also where this process leads that one: the offset of a partition must not hang
+    /// on the term of another shard.
+    fn hand_off(
+        &mut self,
+        (at, partition, offset): (usize, i32, u64),
+        id: &str,
+        parts: &Parts<'_>,
+        shard: ShardId,
+    ) -> Result<(), Poison> {
+        id::check(id)?;
+        let Some(topic) = &self.settings.hand_off else { return Ok(()) };
+        let Some(part) = self.topics[at].parts.get(&partition) else { return Ok(()) };
+        let assignment = Arc::clone(&part.assignment);
+        let message = hand_off::passed_on(topic, shard, id, parts, (&assignment.place, offset))?;
+        self.send_letter(&assignment, offset, Box::new(message));
+        self.adjust(at, partition);
+        Ok(())
     }
 
     /// Offers an event to its shard; an error means that its id is none.
@@ -109,7 +144,7 @@ impl Session {
         }
         let text = format!(
             "events on {place} belong to shard {shard}, which another process leads; offsets from {offset} on are held \
-             back (set `hash` to the producers' partitioner)"
+             back (set `hash` to the producers' partitioner, or hand_off to a topic)"
         );
         self.troubles.raise(Kind::Foreign, text, now);
     }

@@ -1,7 +1,8 @@
-//! Messages without a usable id: to the dead-letter topic, or into the log with their position (K1).
+//! Messages without a usable id: to the dead-letter topic, or into the log with their position (K1). And events of
+//! another shard: to the hand-off topic (K3).
 //!
-//! Their offset is done once the letter has arrived. A topic that takes no letters holds the partition back; nothing is
-//! dropped.
+//! Their offset is done once the message has arrived there. A topic that takes none holds the partition back; nothing
+//! is dropped.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,7 +57,7 @@ impl Session {
         self.adjust(at, partition);
     }
 
-    fn send_letter(&mut self, assignment: &Arc<Assignment>, offset: u64, letter: Box<Outgoing>) {
+    pub(super) fn send_letter(&mut self, assignment: &Arc<Assignment>, offset: u64, letter: Box<Outgoing>) {
         let Some(producer) = &self.producer else { return };
         let (acks, to) = (self.acks.0.clone(), Arc::clone(assignment));
         let copy = Outgoing::clone(&letter);
@@ -81,18 +82,22 @@ impl Session {
         if let Some(part) = self.topics[at].parts.get_mut(&partition) {
             part.letters = part.letters.saturating_sub(1);
         }
+        let (kind, what) = match &self.settings.hand_off {
+            Some(topic) if *topic == letter.topic => (Kind::HandOff, "hand-off"),
+            _ => (Kind::DeadLetter, "dead-letter"),
+        };
         match result {
-            Ok(()) => self.troubles.clear(Kind::DeadLetter, now),
+            Ok(()) => self.troubles.clear(kind, now),
             Err(code) if is_too_large(code) && without_value(&mut letter) => {
                 self.send_letter(&assignment, offset, letter);
             }
             Err(code) => {
                 let why = self.producer.as_ref().map_or_else(|| code.to_string(), |p| p.error(code).to_string());
                 let text = format!(
-                    "the dead-letter topic {} does not take letters, so {} is held back: {why}",
+                    "the {what} topic {} does not take messages, so {} is held back: {why}",
                     letter.topic, assignment.place
                 );
-                self.troubles.raise(Kind::DeadLetter, text, now);
+                self.troubles.raise(kind, text, now);
                 self.next_letters = self.next_letters.max(now + LETTER_RETRY);
                 if let Some(part) = self.topics[at].parts.get_mut(&partition) {
                     part.held.push_back(Held::Letter { offset, letter });

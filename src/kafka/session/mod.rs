@@ -86,12 +86,20 @@ pub(super) struct Setup {
 /// One topic that the stream reads.
 struct TopicState {
     name: Arc<str>,
+    /// Others pass their events on to us there.
+    hand_off: bool,
     partitions: Option<i32>,
     parts: BTreeMap<i32, Part>,
     /// It was deleted and made anew: what was committed for it means nothing.
     anew: bool,
     /// How many looks in a row did not find it; a broker that just started may not know its topics yet.
     missed: u8,
+}
+
+impl TopicState {
+    fn new(name: &str, hand_off: bool) -> Self {
+        Self { name: name.into(), hand_off, partitions: None, parts: BTreeMap::new(), anew: false, missed: 0 }
+    }
 }
 
 /// One partition that is read now.
@@ -151,10 +159,9 @@ impl Session {
         let now = Instant::now();
         let lookout = Lookout::start(&settings)?;
         let mut topics: Vec<TopicState> = Vec::new();
-        for name in &settings.topics {
+        for name in settings.topics.iter().chain(&settings.hand_off) {
             if !topics.iter().any(|topic| *topic.name == **name) {
-                let name = Arc::from(name.as_str());
-                topics.push(TopicState { name, partitions: None, parts: BTreeMap::new(), anew: false, missed: 0 });
+                topics.push(TopicState::new(name, settings.hand_off.as_ref() == Some(name)));
             }
         }
         lookout.ask(Question::Topics(topics.iter().map(|topic| Arc::clone(&topic.name)).collect()));
@@ -163,7 +170,12 @@ impl Session {
             settings.consumer_config(partitions_in(first.as_ref().map(|(answer, _)| answer), settings.shards))?;
         let client = Arc::new(consumer(&settings.connection, &config, Context::new(&settings.connection))?);
         let commits = Commits::start(&client, now)?;
-        let producer = settings.dead_letter.as_ref().map(|_| Producer::new(&settings.connection)).transpose()?;
+        let producer = settings
+            .dead_letter
+            .as_ref()
+            .or(settings.hand_off.as_ref())
+            .map(|_| Producer::new(&settings.connection))
+            .transpose()?;
         let mut session = Self {
             troubles: Troubles::new(events.clone()),
             client,

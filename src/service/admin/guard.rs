@@ -19,8 +19,9 @@ use super::token::TokenFile;
 /// The longest path and query: an id of 512 bytes, percent-encoded, takes a fifth of it.
 const URI_BYTES_MAX: usize = 8 * 1024;
 
-/// Paths for probes and scrapers, which carry no token.
-const OPEN_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+/// Paths for probes and scrapers, which carry no token, and for the page that asks for one. What they answer depends on
+/// [`Trusted`].
+const OPEN_PATHS: [&str; 4] = ["/", "/livez", "/readyz", "/metrics"];
 
 /// What the checks need to know.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ mod follow;
 mod guard;
 mod input;
 mod look;
+mod page;
 mod problem;
 mod stall;
 mod steer;
@@ -29,7 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::connections::Limits;
 use self::guard::Guard;
-use self::problem::{BUSY, METHOD, NOT_FOUND, Problem, STOPPING};
+use self::problem::{BUSY, METHOD, NOT_FOUND, NOT_READY, Problem, STOPPING};
 use self::token::TokenFile;
 use crate::engine::HandleError;
 use crate::service::telemetry::metrics::Page;
@@ -147,13 +148,25 @@ impl Server {
         self.address
     }
 
+    /// Answers probes alone while the process starts: it lives, and is not ready (B80). On a thread of its own, at the
+    /// same address; stop it before [`start`](Self::start).
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn starting(&self) -> Result<Running, AdminError> {
+        let listener = self.listener.try_clone().map_err(AdminError::Thread)?;
+        let router = Router::new()
+            .route("/livez", get(async || "ok\n"))
+            .fallback(async || Problem::new(NOT_READY, "it is starting; the log says what it waits for"));
+        serve(self.address, listener, router, self.options.clone(), CancellationToken::new())
+    }
+
     /// Answers from now on, on a thread of its own.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(self, backend: Arc<dyn Backend>, page: Page) -> Result<Running, AdminError> {
         let stop = CancellationToken::new();
-        let (ended, end) = oneshot::channel();
         let app = App {
             backend,
             page,
@@ -161,29 +174,37 @@ impl Server {
             body_patience: self.options.limits.read,
             waiters: Semaphore::new(WAITERS_MAX),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+            pages: page::Pages::new(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
-        let address = self.address;
-        let thread = move || {
-            runtime.block_on(self.serve(app));
-            runtime.shutdown_background();
-            // Nobody may wait for it any more.
-            let _ = ended.send(());
-        };
-        std::thread::Builder::new().name("evenkeel-admin".into()).spawn(thread).map_err(AdminError::Thread)?;
-        Ok(Running { address, stop: stop.drop_guard(), end })
+        let router = router(Arc::new(app), Arc::new(self.guard));
+        serve(self.address, self.listener, router, self.options, stop)
     }
+}
 
-    async fn serve(self, app: App) {
-        let stop = app.stop.clone();
-        match tokio::net::TcpListener::from_std(self.listener) {
-            Ok(listener) => {
-                let router = router(Arc::new(app), Arc::new(self.guard));
-                connections::serve(listener, router, &self.options, stop).await;
+/// Serves on a thread of its own until the token is cancelled.
+fn serve(
+    address: SocketAddr,
+    listener: TcpListener,
+    router: Router,
+    options: AdminOptions,
+    stop: CancellationToken,
+) -> Result<Running, AdminError> {
+    let (ended, end) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AdminError::Thread)?;
+    let stopped = stop.clone();
+    let thread = move || {
+        runtime.block_on(async {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => connections::serve(listener, router, &options, stopped).await,
+                Err(error) => tracing::error!(%error, "the admin server cannot listen"),
             }
-            Err(error) => tracing::error!(%error, "the admin server cannot listen"),
-        }
-    }
+        });
+        runtime.shutdown_background();
+        // Nobody may wait for it any more.
+        let _ = ended.send(());
+    };
+    std::thread::Builder::new().name("evenkeel-admin".into()).spawn(thread).map_err(AdminError::Thread)?;
+    Ok(Running { address, stop: stop.drop_guard(), end })
 }
 
 /// A server that answers. Dropping it stops the server without waiting.
@@ -220,6 +241,7 @@ struct App {
     body_patience: Duration,
     waiters: Semaphore,
     followers: Arc<Semaphore>,
+    pages: page::Pages,
 }
 
 impl App {
@@ -250,6 +272,7 @@ fn routes() -> Vec<Route> {
     let show = |path, handler| Route { method: Method::GET, path, handler };
     let change = |path, handler| Route { method: Method::POST, path, handler };
     vec![
+        show("/", get(page::page)),
         show("/livez", get(look::livez)),
         show("/readyz", get(look::readyz)),
         show("/metrics", get(look::metrics)),

@@ -90,6 +90,11 @@ impl Problem {
         self.kind
     }
 
+    /// What is wrong here and what to do.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// A request that makes no sense.
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
         Self::new(INVALID, detail)

@@ -1,6 +1,6 @@
 //! `check`: says about a config what a start would say.
 //!
-//! Must never open a connection or write a file. Tested in `tests/it/cli.rs`.
+//! Must never write anything, nor open a connection that was not asked for. Tested in `tests/it/cli.rs`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -9,13 +9,19 @@ use serde::Serialize;
 
 use super::args::{GlobalArgs, Output};
 use super::exit::{UsageError, warn};
-use super::tree::ConfigArgs;
+use super::tree::{CheckArgs, ConfigArgs};
 use crate::service::config::{self, ConfigError, Fault, Loaded, Place, StreamSource, Target, Variables};
 use crate::service::wiring;
 
 /// Checks the config and says what it found.
-pub(super) fn check(args: &ConfigArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let checked = load(args);
+pub(super) fn check(args: &CheckArgs, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+    let mut checked = load(&args.config);
+    if args.connect
+        && let Ok(loaded) = checked
+    {
+        let found = super::block_on(async { Ok(wiring::connect(&loaded.config).await) })?;
+        checked = refuse(loaded, found);
+    }
     match global.output {
         Output::Table => {
             let loaded = checked?;
@@ -34,6 +40,11 @@ pub(super) fn check(args: &ConfigArgs, global: &GlobalArgs) -> anyhow::Result<Ex
 pub(super) fn load(args: &ConfigArgs) -> Result<Loaded, ConfigError> {
     let loaded = config::load(args.config.as_deref(), &Variables::of_process())?;
     let found = wiring::check(&loaded.config);
+    refuse(loaded, found)
+}
+
+/// The config, unless something was found wrong with it.
+fn refuse(loaded: Loaded, found: Vec<(String, String)>) -> Result<Loaded, ConfigError> {
     if found.is_empty() {
         return Ok(loaded);
     }

@@ -9,6 +9,7 @@ mod document;
 mod exit;
 mod ids;
 mod init;
+mod partitioner;
 mod publish;
 mod run;
 mod tree;
@@ -22,7 +23,7 @@ pub use args::{Color, GlobalArgs, Output, SERVER_DEFAULT};
 pub use exit::UsageError;
 pub use ids::read_ids;
 
-use tree::{Cli, Verb};
+use tree::{CheckArgs, Cli, Verb};
 
 /// Runs what the command line says.
 #[must_use]
@@ -40,7 +41,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.verb {
         Verb::Run(config) => run::run(&config),
         Verb::Init(args) => init::init(&args),
-        Verb::Check(config) => check::check(&config, &global),
+        Verb::Check(CheckArgs { config, partitioner: Some(topic), .. }) => {
+            partitioner::partitioner(&config, &topic, &global)
+        }
+        Verb::Check(args) => check::check(&args, &global),
         Verb::Config { what } => document::config(what),
         Verb::Completions { shell } => document::completions(shell),
         Verb::Man { dir } => document::man(dir.as_deref()),

@@ -58,9 +58,9 @@ pub(super) enum Verb {
     Init(InitArgs),
     /// Say what is wrong with the config, all at once, and what should be known about it
     ///
-    /// Says what a start would say, and opens no connection.
+    /// Says what a start would say, and opens no connection, unless an option asks for it.
     #[command(after_help = CHECK)]
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Explain the config
     #[command(arg_required_else_help = true)]
     Config {
@@ -105,7 +105,9 @@ Examples:
 const CHECK: &str = "\
 Examples:
   evenkeel check
-  evenkeel check --config dns.yaml -o json";
+  evenkeel check --connect
+  evenkeel check --config dns.yaml -o json
+  evenkeel check --partitioner orders        which hash the producers of a topic use";
 
 const PUBLISH: &str = "\
 Examples:
@@ -130,6 +132,19 @@ pub(super) struct ConfigArgs {
     /// The config; by default ./evenkeel.yaml, else /etc/evenkeel/evenkeel.yaml
     #[arg(short, long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true)]
     pub config: Option<PathBuf>,
+}
+
+/// What to check.
+#[derive(Debug, Clone, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Also ask Kafka and etcd: whether they answer, and whether topics and shards fit. Writes nothing
+    #[arg(long)]
+    pub connect: bool,
+    /// Read some thousand messages of this topic instead, and say which hash its producers choose partitions by
+    #[arg(long, value_name = "TOPIC", conflicts_with = "connect")]
+    pub partitioner: Option<String>,
 }
 
 /// What to make.

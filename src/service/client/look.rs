@@ -121,15 +121,12 @@ struct Shards {
 pub(super) async fn shards(api: &Api, terminal: &mut Terminal) -> anyhow::Result<bool> {
     let Some(answer) = ask::<Shards>(api, "/v1/shards", &[], terminal).await? else { return Ok(true) };
     let number = |is_led: bool, number: u64| if is_led { count(number) } else { String::new() };
+    let now = Timestamp::now();
     let rows: Vec<_> = answer
         .shards
         .iter()
         .map(|shard| {
-            let mut row = vec![
-                shard.shard.to_string(),
-                if shard.led { "here".into() } else { "no".into() },
-                shard.term.clone().unwrap_or_default(),
-            ];
+            let mut row = vec![shard.shard.to_string(), led(shard, now), shard.term.clone().unwrap_or_default()];
             let counts = &shard.counts;
             let numbers = [counts.pending, counts.running, counts.delayed, counts.parked, shard.runs];
             row.extend(numbers.map(|n| number(shard.led, n)));
@@ -148,6 +145,16 @@ pub(super) async fn shards(api: &Api, terminal: &mut Terminal) -> anyhow::Result
     ];
     terminal.table(&columns, &rows)?;
     Ok(true)
+}
+
+/// Who leads a shard, and for how long without a word from etcd.
+fn led(shard: &ShardStatus, now: Timestamp) -> String {
+    match (shard.led, shard.until, &shard.leader) {
+        (true, Some(until), _) => format!("here for {}", seconds((until.duration_since(now)).as_secs_f64().max(0.0))),
+        (true, None, _) => "here".to_owned(),
+        (false, _, Some(leader)) => printable(leader).into_owned(),
+        (false, _, None) => "no".to_owned(),
+    }
 }
 
 /// What waits and runs, as many pages as are asked for.

@@ -1,8 +1,9 @@
 //! The config: found, read, overridden from the environment, resolved into typed values, and explained.
 //!
-//! The way of a value: file, `tree` (raw: texts with places), `overlay` (environment), `expand` (`${NAME}`), `resolve`
-//! (typed, by the table in `bounds`). All faults come at once, each with its place (I2). Must never name an adapter:
-//! wiring turns [`Config`] into engine, streams and reconcilers. Tested in `tests/it/config.rs`.
+//! The way of a value: file, `tree` (raw: texts with places), `overlay` (environment), `expand` (`${NAME}`), `standard`
+//! (OTEL_… variables where nothing is written), `resolve` (typed, by the table in `bounds`). All faults come at once,
+//! each with its place (I2). Must never name an adapter: wiring turns [`Config`] into engine, streams and reconcilers.
+//! Tested in `tests/it/config.rs`.
 
 mod block;
 mod bounds;
@@ -17,6 +18,7 @@ mod reference;
 mod resolve;
 mod resolved;
 mod secret;
+mod standard;
 mod syntax;
 mod tree;
 mod variables;
@@ -27,8 +29,9 @@ use std::path::{Path, PathBuf};
 pub use fault::{ConfigError, Fault, Place};
 pub use reference::{example, markdown, reference};
 pub use resolved::{
-    Admin, ClientCertificate, Config, Exec, GiveUp, Http, IdFrom, Kafka, KafkaStream, List, Logs, Mechanism,
-    Reconciler, Resync, Sasl, Stream, StreamSource, Target, Telemetry, Tls,
+    Admin, ClientCertificate, Config, Etcd, EtcdUser, Exec, GiveUp, Http, IdFrom, Kafka, KafkaStream, List, Logs,
+    Mechanism, Otlp, OtlpProtocol, OtlpSignal, Reconciler, Resync, Sasl, Signal, Stream, StreamSource, Target,
+    Telemetry, Tls,
 };
 pub use secret::Secret;
 pub use variables::Variables;
@@ -107,6 +110,7 @@ pub fn parse(bytes: &[u8], file: PathBuf, variables: &Variables) -> Result<Loade
     }
     let mut faults = overlay::overlay(&mut root, variables);
     faults.extend(expand::expand(&mut root, variables));
+    faults.extend(standard::fill_in(&mut root, variables));
     let dir = file.parent().unwrap_or(Path::new(""));
     let cx = context::Context::new(&root, variables, dir, faults);
     let shown = file.display().to_string();

@@ -37,9 +37,11 @@ pub struct Config {
     pub timing: Timing,
     /// The Kafka cluster; there whenever a stream reads from it.
     pub kafka: Option<Kafka>,
+    /// The etcd cluster that several processes share; `None`: this process leads all shards.
+    pub etcd: Option<Etcd>,
     /// The admin server; `None` switches it off.
     pub admin: Option<Admin>,
-    /// Logs.
+    /// Logs, and what goes to a collector.
     pub telemetry: Telemetry,
 }
 
@@ -120,6 +122,8 @@ pub struct KafkaStream {
     pub id: IdFrom,
     /// Where messages without an id and given-up ids go.
     pub dead_letter: Option<String>,
+    /// Where events of another shard go, and come from (K3).
+    pub hand_off: Option<String>,
 }
 
 /// Where the id stands in a message (K1).
@@ -190,6 +194,30 @@ pub struct Kafka {
     pub commit_interval: Duration,
     /// librdkafka's own options; values are not shown, since some are secrets.
     pub options: BTreeMap<String, Secret>,
+}
+
+/// An etcd cluster.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Etcd {
+    /// The members' client addresses.
+    pub endpoints: Vec<String>,
+    /// How long a process leads without a word from etcd; whole seconds.
+    pub ttl: Duration,
+    /// Whom to trust, and the own certificate, whose key is never encrypted.
+    pub tls: Option<Tls>,
+    /// Who logs in; `None`: nobody, or whom the certificate names.
+    pub user: Option<EtcdUser>,
+}
+
+/// A login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EtcdUser {
+    /// As whom.
+    pub name: String,
+    /// With what.
+    pub password: Secret,
 }
 
 /// How to encrypt.
@@ -280,10 +308,12 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
-/// Logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Logs, and what goes to a collector.
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Telemetry {
+    /// What goes to a collector; `None`: nothing.
+    pub otlp: Option<Otlp>,
     /// Their form.
     pub logs: Logs,
     /// The least important that are written.
@@ -297,4 +327,81 @@ pub enum Logs {
     Human,
     /// A JSON object a line.
     Json,
+}
+
+/// What goes to a collector (T1).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Otlp {
+    /// How spans go, if they do.
+    pub traces: Option<OtlpSignal>,
+    /// How metrics go, if they do.
+    pub metrics: Option<OtlpSignal>,
+    /// How log records go, if they do.
+    pub logs: Option<OtlpSignal>,
+    /// Of which share of the items a trace is made, from 0 to 1.
+    pub sampling: f64,
+    /// How often metrics are sent.
+    pub interval: Duration,
+    /// Attributes of this process, which win over those that are found out.
+    pub resource: BTreeMap<String, String>,
+}
+
+/// How one signal goes to its collector.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct OtlpSignal {
+    /// The whole address.
+    pub url: String,
+    /// What is spoken there.
+    pub protocol: OtlpProtocol,
+    /// Headers of every request.
+    pub headers: BTreeMap<String, Secret>,
+    /// How long one batch is tried, all retries together.
+    pub timeout: Duration,
+    /// Whether requests are compressed.
+    pub gzip: bool,
+    /// Authorities to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// How many wait for the collector.
+    pub queue: usize,
+    /// The most of them in one request.
+    pub batch: usize,
+    /// How long a batch that is not full waits for more.
+    pub delay: Duration,
+}
+
+/// How to speak to a collector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// Protobuf in HTTP requests.
+    Http,
+}
+
+/// What a process tells about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Spans of items and their attempts.
+    Traces,
+    /// Numbers.
+    Metrics,
+    /// Log lines.
+    Logs,
+}
+
+impl Signal {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Traces, Self::Metrics, Self::Logs];
+
+    /// Its name, as everybody writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+            Self::Logs => "logs",
+        }
+    }
 }

@@ -34,11 +34,13 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use crate::engine::RUN_TARGET;
 
+use super::otlp::Bridge;
 use super::run_line::RunLine;
 use super::text::printable;
 use super::writer::LogWriter;
@@ -95,16 +97,17 @@ impl Drop for LogGuard {
     }
 }
 
-/// Sets the process's log up: lines go to standard error, coloured on a terminal only and never with `NO_COLOR`.
+/// Sets the process's log up: lines go to standard error, coloured on a terminal only and never with `NO_COLOR`, and
+/// over the bridge, where there is one.
 ///
 /// # Errors
 /// See [`LogError`].
-pub fn init(format: LogFormat, level: &str) -> Result<LogGuard, LogError> {
+pub fn init(format: LogFormat, level: &str, bridge: Option<Bridge>) -> Result<LogGuard, LogError> {
     let stderr = io::stderr();
     let colour = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
     let writer = LogWriter::start(stderr).map_err(LogError::Thread)?;
     let options = LogOptions { format, colour, now: ZonedDateTime::now };
-    let dispatch = dispatch(options, level, writer.clone())?;
+    let dispatch = bridged(options, level, writer.clone(), bridge)?;
     // Libraries that speak the older `log` (librdkafka's binding does) are heard too; the filter decides what is
     // written.
     dispatch.try_init().map_err(|_| LogError::Twice)?;
@@ -119,26 +122,38 @@ pub fn dispatch<W>(options: LogOptions, level: &str, writer: W) -> Result<Dispat
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
+    bridged(options, level, writer, None)
+}
+
+fn bridged<W>(options: LogOptions, level: &str, writer: W, bridge: Option<Bridge>) -> Result<Dispatch, LogError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
     let builder = tracing_subscriber::fmt().with_env_filter(filter(level)?).with_writer(writer);
     Ok(match options.format {
-        LogFormat::Human => builder.event_format(Human(options)).into(),
+        LogFormat::Human => builder.event_format(Human(options)).finish().with(bridge).into(),
         LogFormat::Json => builder
             .json()
             .flatten_event(true)
             .with_current_span(false)
             .with_span_list(false)
             .with_timer(Utc(options.now))
+            .finish()
+            .with(bridge)
             .into(),
     })
 }
+
+/// What the exporters of OTLP say of each export that failed; evenkeel says it in one line for many (B77).
+const EXPORTERS: &str = "opentelemetry-otlp=off";
 
 /// A plain level is evenkeel's own: libraries speak from `warn` on, or as far as asked by name.
 fn filter(level: &str) -> Result<EnvFilter, LogError> {
     let bad = || LogError::Level(level.to_owned());
     let words = ["off", "error", "warn", "info", "debug", "trace"];
     let directives = match words.contains(&level) {
-        true if matches!(level, "off" | "error" | "warn") => level.to_owned(),
-        true => format!("warn,evenkeel={level}"),
+        true if matches!(level, "off" | "error" | "warn") => format!("{level},{EXPORTERS}"),
+        true => format!("warn,evenkeel={level},{EXPORTERS}"),
         false if level.trim().is_empty() => return Err(bad()),
         false => level.to_owned(),
     };
@@ -270,10 +285,10 @@ mod tests {
     #[test]
     fn a_plain_level_leaves_libraries_at_warn() {
         for (level, directives) in [
-            ("off", "off"),
-            ("warn", "warn"),
-            ("info", "evenkeel=info,warn"),
-            ("trace", "evenkeel=trace,warn"),
+            ("off", "opentelemetry-otlp=off,off"),
+            ("warn", "opentelemetry-otlp=off,warn"),
+            ("info", "opentelemetry-otlp=off,evenkeel=info,warn"),
+            ("trace", "opentelemetry-otlp=off,evenkeel=trace,warn"),
             ("info,evenkeel::run=warn", "evenkeel::run=warn,info"),
         ] {
             assert_eq!(filter(level).unwrap().to_string(), directives, "{level}");

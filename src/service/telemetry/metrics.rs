@@ -3,10 +3,19 @@
 //! Must never put an id into an attribute (T3, B76), nor use a registry or a provider that other code of the process
 //! shares. docs/metrics.md lists what is exported; `tests/it/admin_metrics.rs` compares it with what a run exports.
 
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry_prometheus::PrometheusExporter;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{Aggregation, Instrument, InstrumentKind, SdkMeterProvider, Stream};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{
+    Aggregation, Instrument, InstrumentKind, Pipeline, SdkMeterProvider, Stream, Temporality,
+};
 use prometheus::{Registry, TextEncoder};
 
 /// The scope of every instrument.
@@ -27,6 +36,7 @@ const SETS_MAX: usize = 20_000;
 pub struct Metrics {
     provider: SdkMeterProvider,
     page: Page,
+    reader: Reader,
 }
 
 /// The metrics cannot be set up or shown.
@@ -40,6 +50,18 @@ impl Metrics {
     /// # Errors
     /// The exporter cannot be set up.
     pub fn new(controller: &str) -> Result<Self, MetricsError> {
+        let resource = Resource::builder_empty()
+            .with_service_name(controller.to_owned())
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self::with_resource(resource)
+    }
+
+    /// Metrics of the process that this resource describes.
+    ///
+    /// # Errors
+    /// The exporter cannot be set up.
+    pub fn with_resource(resource: Resource) -> Result<Self, MetricsError> {
         let registry = Registry::new();
         let exporter = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
@@ -47,13 +69,10 @@ impl Metrics {
             .scope_info_enabled(false)
             .build()
             .map_err(|e| MetricsError(e.to_string()))?;
-        let resource = Resource::builder_empty()
-            .with_service_name(controller.to_owned())
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .build();
+        let reader = Reader(Arc::new(exporter));
         let provider =
-            SdkMeterProvider::builder().with_reader(exporter).with_resource(resource).with_view(view).build();
-        Ok(Self { provider, page: Page(registry) })
+            SdkMeterProvider::builder().with_reader(reader.clone()).with_resource(resource).with_view(view).build();
+        Ok(Self { provider, page: Page(registry), reader })
     }
 
     /// For instruments: the scope is [`SCOPE`].
@@ -68,12 +87,57 @@ impl Metrics {
         self.page.clone()
     }
 
+    /// For whoever sends the numbers elsewhere.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
     /// Ends the instruments; the page is empty from then on.
     ///
     /// # Errors
     /// It was ended before.
     pub fn shutdown(&self) -> Result<(), MetricsError> {
         self.provider.shutdown().map_err(|e| MetricsError(e.to_string()))
+    }
+}
+
+/// Reads all numbers; the page and whoever else wants them share one, since each reader of a provider costs every
+/// number that is recorded another place to record it in.
+#[derive(Debug, Clone)]
+pub struct Reader(Arc<PrometheusExporter>);
+
+impl Reader {
+    /// The numbers as they are now, sums since the start.
+    ///
+    /// # Errors
+    /// The metrics were ended.
+    pub fn read(&self) -> Result<ResourceMetrics, opentelemetry_sdk::error::OTelSdkError> {
+        let mut metrics = ResourceMetrics::default();
+        self.collect(&mut metrics)?;
+        Ok(metrics)
+    }
+}
+
+impl MetricReader for Reader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
     }
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::watch;
 
-use super::Publish;
+use super::{HashMatch, HashMatches, Publish};
 use crate::engine::Builder;
+use crate::id::{Partitioner, Router};
 use crate::kafka::{
     Connection, IdFrom, KafkaCommitter, KafkaDeadLetter, KafkaStream, Publisher, Sasl, SaslMechanism, Secret,
     SettingsError, StreamSettings, Tls, Token,
@@ -54,6 +55,36 @@ pub(super) fn check(config: &Config) -> Vec<(String, String)> {
             Some(fault(&format!("streams.{name}.kafka"), error))
         })
         .collect()
+}
+
+/// What the brokers say: whether they answer, and whether the topics are there and fit the shards.
+pub(super) async fn connect(config: &Config) -> Vec<(String, String)> {
+    let Some(kafka) = &config.kafka else { return Vec::new() };
+    let publisher = match Publisher::new(&connection(kafka), config.sharding.hash) {
+        Ok(publisher) => publisher,
+        Err(error) => return vec![fault("kafka", error)],
+    };
+    let mut found = Vec::new();
+    for stream in &config.streams {
+        let StreamSource::Kafka(kafka) = &stream.source else { continue };
+        let path = format!("streams.{}.kafka.topics", stream.name);
+        for topic in &kafka.topics {
+            match publisher.partitions(topic).await {
+                Ok(partitions) if partitions % config.sharding.shards == 0 => {}
+                Ok(partitions) => found.push((path.clone(), misfit(topic, partitions, config.sharding.shards))),
+                Err(error) => found.push((path.clone(), error.to_string())),
+            }
+        }
+    }
+    found
+}
+
+fn misfit(topic: &str, partitions: u32, shards: u32) -> String {
+    format!(
+        "the topic {topic} has {partitions} partitions, no multiple of the {shards} shards: part of its events come to \
+         a wrong shard; give it {} partitions, or change shards",
+        partitions.div_ceil(shards) * shards
+    )
 }
 
 fn fault(block: &str, error: SettingsError) -> (String, String) {
@@ -113,6 +144,25 @@ pub(super) async fn publish(config: &Config, publish: Publish) -> anyhow::Result
     Ok(if published.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Looks at the last messages of a topic.
+pub(super) fn partitioner(config: &Config, topic: &str) -> anyhow::Result<HashMatches> {
+    let kafka = config.kafka.as_ref().context("the config has no `kafka` block")?;
+    let found = crate::kafka::sample(&connection(kafka), topic)?;
+    let entry = |&(hash, matches): &(Partitioner, u64)| HashMatch {
+        hash: hash.name(),
+        matches,
+        can_route: Router::new(hash, 1, 1).is_ok(),
+    };
+    Ok(HashMatches {
+        topic: topic.to_owned(),
+        partitions: found.partitions,
+        messages: found.messages,
+        with_key: found.keyed(),
+        configured: config.sharding.hash.name(),
+        hashes: found.matches.iter().map(entry).collect(),
+    })
+}
+
 pub(super) fn library() -> String {
     crate::kafka::library()
 }
@@ -121,6 +171,7 @@ fn settings(config: &Config, connection: &Connection, stream: &config::KafkaStre
     let shards = u16::try_from(config.sharding.shards).unwrap_or(u16::MAX);
     let mut settings = StreamSettings::new(connection.clone(), config.name.clone(), stream.topics.clone(), shards);
     settings.dead_letter.clone_from(&stream.dead_letter);
+    settings.hand_off.clone_from(&stream.hand_off);
     settings.id = match &stream.id {
         config::IdFrom::Key { pointer: None } => IdFrom::Key,
         config::IdFrom::Key { pointer: Some(pointer) } => IdFrom::KeyPointer(pointer.clone()),

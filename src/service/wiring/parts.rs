@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::sync::watch;
 
+use super::etcd::{self, Leading};
 use super::kafka::{self, Committers};
-use crate::contract::{ClusterRecord, Elector, IdList, RECORD_FORMAT, RecordStore, StoreError};
+use crate::contract::{ClusterRecord, Elector, IdList, RECORD_FORMAT, RecordStore};
 use crate::engine::Builder;
 use crate::hooks::{Exec, ExecList, ExecSettings, HttpList, HttpSettings, Webhook, WebhookSettings};
 use crate::local::{FileStore, LocalElector, MemoryStore, Resync};
@@ -25,23 +26,30 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Opens the store, and makes sure that it belongs to this cluster (L7).
-    pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
+    pub(super) async fn open(config: &Config) -> anyhow::Result<(Self, Leading)> {
+        if let Some(etcd) = &config.etcd {
+            return etcd::open(config, etcd).await;
+        }
         let store: Arc<dyn RecordStore> = match &config.data_dir {
             Some(folder) => Arc::new(FileStore::open(folder.clone()).await.context("data_dir")?),
             None => Arc::new(MemoryStore::new()),
         };
-        let wanted = ClusterRecord {
-            shards: u16::try_from(config.sharding.shards)?,
-            hash: config.sharding.hash,
-            usage: "ids".to_owned(),
-            format: RECORD_FORMAT,
-            // Whatever stands there: it is raised by hand, after a restore.
-            incarnation: 0,
-        };
-        let agreed = store.check_cluster(&wanted).await.map_err(StoreError::from).context("data_dir")?;
+        let agreed = store.check_cluster(&cluster(config)?).await.context("data_dir")?;
         let elector = Arc::new(LocalElector::new(Arc::clone(&store), &agreed));
-        Ok(Self { store, elector, incarnation: agreed.incarnation })
+        Ok((Self { store, elector, incarnation: agreed.incarnation }, Leading::default()))
     }
+}
+
+/// What this config says about the whole cluster (L7).
+pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterRecord> {
+    Ok(ClusterRecord {
+        shards: u16::try_from(config.sharding.shards)?,
+        hash: config.sharding.hash,
+        usage: "ids".to_owned(),
+        format: RECORD_FORMAT,
+        // Whatever stands there: it is raised by hand, after a restore.
+        incarnation: 0,
+    })
 }
 
 /// Adds the reconciler.

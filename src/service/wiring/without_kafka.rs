@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::Publish;
+use super::{HashMatches, Publish};
 use crate::engine::Builder;
 use crate::service::config::{Config, KafkaStream};
 
@@ -24,6 +24,11 @@ pub(super) fn check(config: &Config) -> Vec<(String, String)> {
     config.kafka.iter().map(|_| ("kafka".to_owned(), MISSING.to_owned())).collect()
 }
 
+#[expect(clippy::unused_async, reason = "the same as with Kafka")]
+pub(super) async fn connect(config: &Config) -> Vec<(String, String)> {
+    check(config)
+}
+
 pub(super) fn add(
     _builder: Builder,
     _config: &Config,
@@ -37,6 +42,10 @@ pub(super) fn add(
 
 #[expect(clippy::unused_async, clippy::needless_pass_by_value, reason = "the same as with Kafka")]
 pub(super) async fn publish(_config: &Config, _publish: Publish) -> anyhow::Result<ExitCode> {
+    anyhow::bail!(MISSING)
+}
+
+pub(super) fn partitioner(_config: &Config, _topic: &str) -> anyhow::Result<HashMatches> {
     anyhow::bail!(MISSING)
 }
 

@@ -8,6 +8,7 @@ mod docs;
 mod rooms;
 mod scan;
 mod style;
+mod tables;
 
 use std::fmt;
 use std::fs;
@@ -160,6 +161,8 @@ fn the_documents_name_what_is_there() {
     none(docs::switches(&TREE));
     none(docs::map(&TREE));
     none(docs::codes(&TREE));
+    none(tables::cases(&TREE));
+    none(tables::kreconciler(&TREE));
 }
 
 #[test]

@@ -129,6 +129,38 @@ async fn b49_late_answers_of_an_earlier_assignment_settle_nothing() {
     live.stop().await.unwrap();
 }
 
+/// B51: a shard goes and comes back while its events are open and the only thread there is is taken. Kafka's thread
+/// waits for nothing that must pass through that one, nor the other way round.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "takes the thread, which is the point")]
+async fn k2_b51_shards_change_while_the_only_thread_is_taken() {
+    let Some(broker) = Broker::shared() else { return };
+    let (hand, topic) = (Hand::new(broker), fresh("taken"));
+    hand.create(&topic, 2).await;
+    hand.send_numbered(&topic, 2, "id", 0..10).await;
+    let sink = Sink::new(Partitioner::Fnv1a, 1);
+    sink.hold();
+    let settings = settings(broker, &topic, 2);
+    sink.lead(&[0, 1]);
+    let live = Live::start(settings.clone(), sink);
+    until("both partitions", || live.sink.count() == 10).await;
+    for shards in [&[0][..], &[0, 1]] {
+        live.sink.lead(shards);
+        std::thread::sleep(Duration::from_secs(3));
+        tokio::task::yield_now().await;
+    }
+    live.sink.release();
+    hand.send_numbered(&topic, 2, "id", 10..20).await;
+    until("what came later", || live.sink.ids().len() == 20).await;
+    assert_eq!((live.has_ended(), live.sink.problem()), (false, None));
+    until("everything is settled", || {
+        live.sink.release();
+        hand.committed(&settings.group, &topic, 2) == BTreeMap::from([(0, 10), (1, 10)])
+    })
+    .await;
+    live.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn k5_b50_a_full_shard_pauses_and_resumes_without_loss() {
     let Some(broker) = Broker::shared() else { return };

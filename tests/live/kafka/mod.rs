@@ -1,6 +1,7 @@
 //! The Kafka room against a real broker.
 
 mod consume;
+mod hand_off;
 mod memory;
 mod poison;
 mod publish;

@@ -1,6 +1,6 @@
 //! Runs the scripts of `tests/scenarios`: commands, `----`, and exactly what the scheduler does then.
 //!
-//! A script is for people who have not seen the code. `UPDATE=1 cargo test --test sim scenario` writes down what
+//! A script is for people who have not seen the code. With `EVENKEEL_TEST_UPDATE=1` the test writes down what
 //! happens now; read the difference before keeping it. The commands stand in `world`, the words of the answers in
 //! `text`.
 
@@ -88,7 +88,7 @@ fn run(name: &str, script: &str) -> (String, Vec<String>) {
 
 #[test]
 fn scenarios_happen_as_written() {
-    let update = std::env::var_os("UPDATE").is_some();
+    let update = std::env::var_os("EVENKEEL_TEST_UPDATE").is_some();
     let mut differences = Vec::new();
     for (name, script) in scripts() {
         let (written, differs) = run(&name, &script);
@@ -98,7 +98,8 @@ fn scenarios_happen_as_written() {
             differences.extend(differs);
         }
     }
-    assert!(differences.is_empty(), "{}\n\nUPDATE=1 writes down what happens now", differences.join("\n\n"));
+    let all = differences.join("\n\n");
+    assert!(differences.is_empty(), "{all}\n\nEVENKEEL_TEST_UPDATE=1 writes down what happens now");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! Must never have a limit that is "none" by being 0; what can be switched off has a word for it (I2). Tested below,
 //! and by `tests/it/config.rs`: the reference, the example and the docs say the same.
 
+pub(super) mod etcd;
 pub(super) mod kafka;
+pub(super) mod otlp;
 pub(super) mod reconciler;
 pub(super) mod streams;
 pub(super) mod top;

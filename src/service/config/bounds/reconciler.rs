@@ -34,7 +34,7 @@ static WEBHOOK_SECTION: Section = Section {
 
 pub(in super::super) static URL: Key<HttpUrl> = Key {
     name: "url",
-    form: HttpUrl,
+    form: HttpUrl { login: "authorization_file" },
     default: Default::Required("http://127.0.0.1:8080/reconcile"),
     about: "Where the request goes",
     reason: "credentials have no place in it, since addresses are logged",

@@ -28,7 +28,7 @@ pub(in super::super) static KAFKA: Key<Block> = Key {
 static KAFKA_SECTION: Section = Section {
     path: "streams.NAME.kafka",
     about: "Topics of the Kafka cluster; each message is an event for one id",
-    keys: &[&TOPICS, &ID, &DEAD_LETTER],
+    keys: &[&TOPICS, &ID, &DEAD_LETTER, &HAND_OFF],
 };
 
 pub(in super::super) static TOPICS: Key<Items<Text>> = Key {
@@ -64,6 +64,17 @@ pub(in super::super) static DEAD_LETTER: Key<OrWord<Text>> = Key {
     default: Default::Absent { means: "none; such messages are logged and passed over", example: "orders.dlq" },
     about: "The topic that gets messages without a usable id, and ids that were given up",
     reason: "",
+};
+
+pub(in super::super) static HAND_OFF: Key<OrWord<Text>> = Key {
+    name: "hand_off",
+    form: OrWord { word: "none", form: TOPIC },
+    default: Default::Absent {
+        means: "none; events on a partition of another process's shard are held back",
+        example: "orders.hand-off",
+    },
+    about: "The topic through which events on a partition of another shard go to theirs; as many partitions as shards",
+    reason: "needed with several processes where producers choose partitions by another hash",
 };
 
 pub(in super::super) static RESYNC: Key<Block> = Key {
@@ -124,7 +135,7 @@ static LIST_HTTP_SECTION: Section = Section {
 
 pub(in super::super) static LIST_URL: Key<super::super::form::HttpUrl> = Key {
     name: "url",
-    form: super::super::form::HttpUrl,
+    form: super::super::form::HttpUrl { login: "authorization_file" },
     default: Default::Required("http://inventory.example/ids"),
     about: "Where the ids are",
     reason: "credentials have no place in it, since addresses are logged",

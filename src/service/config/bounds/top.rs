@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::form::{Block, Choice, FilePath, Later, Listen, Number, OrWord, Span, Text, name};
 use super::super::key::{Default, Key, Section};
 use super::super::resolved::{GiveUp, Logs};
-use super::{block, kafka, reconciler, secret_file, streams};
+use super::{block, etcd, kafka, otlp, reconciler, secret_file, streams};
 use crate::id::{Partitioner, SHARDS_MAX};
 
 pub(in super::super) static ROOT: Section = Section {
@@ -121,7 +121,7 @@ pub(in super::super) static DATA_DIR: Key<OrWord<FilePath>> = Key {
     form: OrWord { word: "none", form: FilePath { what: "a folder" } },
     default: Default::Is("./evenkeel-data"),
     about: "Where the owed records are kept; none keeps them in memory, where a crash loses them",
-    reason: "made at the start; one process at a time can use it",
+    reason: "made at the start; one process at a time can use it; unused with etcd",
 };
 
 pub(in super::super) static GIVE_UP: Key<Choice<GiveUp>> = Key {
@@ -185,11 +185,14 @@ pub(in super::super) static KAFKA: Key<Block> = Key {
     reason: "",
 };
 
-pub(in super::super) static ETCD: Key<Later> = Key {
+pub(in super::super) static ETCD: Key<Block> = Key {
     name: "etcd",
-    form: Later { until: "several processes come with a later version; alone on one machine leave it out" },
-    default: Default::Absent { means: "this process leads all shards", example: "" },
-    about: "Leadership and store for several processes",
+    form: Block::of(&etcd::ETCD),
+    default: Default::Absent {
+        means: "this process leads all shards, and data_dir keeps the owed records",
+        example: "",
+    },
+    about: etcd::ETCD.about,
     reason: "",
 };
 
@@ -217,14 +220,17 @@ pub(in super::super) static TOKEN_FILE: Key<FilePath> = secret_file(
 pub(in super::super) static TELEMETRY: Key<Block> = block("telemetry", &TELEMETRY_SECTION);
 
 static TELEMETRY_SECTION: Section =
-    Section { path: "telemetry", about: "What the process tells about itself", keys: &[&OTLP, &LOGS, &LEVEL] };
+    Section { path: "telemetry", about: "What the process tells about itself", keys: &[&LOGS, &LEVEL, &OTLP] };
 
-pub(in super::super) static OTLP: Key<Later> = Key {
+pub(in super::super) static OTLP: Key<Block> = Key {
     name: "otlp",
-    form: Later { until: "OTLP comes with a later version; metrics are at /metrics of the admin server" },
-    default: Default::Absent { means: "none", example: "" },
-    about: "Metrics, traces and logs to a collector",
-    reason: "",
+    form: Block::of(&otlp::OTLP),
+    default: Default::Absent {
+        means: "none, unless OTEL_EXPORTER_OTLP_ENDPOINT or one of its kind is set",
+        example: "",
+    },
+    about: "Traces, metrics and logs to a collector; {} sends them to localhost",
+    reason: "a collector that is slow or away slows nothing down",
 };
 pub(in super::super) static LOGS: Key<Choice<Logs>> = Key {
     name: "logs",

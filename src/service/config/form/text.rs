@@ -172,7 +172,10 @@ impl Form for Opaque {
 }
 
 /// An HTTP address. Credentials have no place in it, since addresses are logged.
-pub(in crate::service::config) struct HttpUrl;
+pub(in crate::service::config) struct HttpUrl {
+    /// The key that a user and a password belong to.
+    pub login: &'static str,
+}
 
 impl Form for HttpUrl {
     type Value = String;
@@ -184,7 +187,7 @@ impl Form for HttpUrl {
             return Err(if text.contains('@') { hidden("is not a URL") } else { "is not a URL".into() });
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(hidden("has a user or a password in it; use authorization_file"));
+            return Err(hidden(&format!("has a user or a password in it; use {}", self.login)));
         }
         match url.scheme() {
             "http" | "https" => Ok(text.to_owned()),
@@ -315,7 +318,7 @@ mod tests {
     #[test]
     fn b87_credentials_in_addresses_are_never_shown() {
         for text in ["http://user:hunter2@host/x", "http://hunter2@host", "http://user:hunter2@", "ftp://hunter2/x"] {
-            let wrong = HttpUrl.parse(&written(text)).unwrap_err();
+            let wrong = HttpUrl { login: "authorization_file" }.parse(&written(text)).unwrap_err();
             assert!(wrong.hide && !wrong.says.contains("hunter2"), "{text}: {wrong:?}");
         }
         assert!(Broker.parse(&written("user:hunter2@host:9092")).unwrap_err().hide);

@@ -3,8 +3,10 @@
 //! All keys are read before any is missed, so that one fault hides no other. Reads the files that the config names, so
 //! that `check` says what a start would say; opens no connection. Tested by `tests/it/config.rs`.
 
+mod etcd;
 mod files;
 mod kafka;
+mod otlp;
 mod reconciler;
 mod rules;
 mod streams;
@@ -48,12 +50,11 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
     let drain_timeout = block.get(&keys::DRAIN_TIMEOUT);
     let timing = block.block(&keys::TIMING).and_then(timing);
     let kafka = block.optional_block(&keys::KAFKA).and_then(|block| block.map(kafka::kafka).transpose());
-    let etcd = block.later(&keys::ETCD);
+    let etcd = block.optional_block(&keys::ETCD).and_then(|block| block.map(etcd::etcd).transpose());
     let admin = block.block(&keys::ADMIN).and_then(admin);
     let telemetry = block.block(&keys::TELEMETRY).and_then(telemetry);
     block.close();
     kinds?;
-    etcd?;
     Ok(Config {
         file,
         dir: cx.dir.clone(),
@@ -66,6 +67,7 @@ fn config(root: &Node, file: PathBuf, cx: &Context<'_>) -> Read<Config> {
         give_up: give_up?,
         timing: Timing { drain: drain_timeout?, ..timing? },
         kafka: kafka?,
+        etcd: etcd?,
         admin: admin?,
         telemetry: telemetry?,
     })
@@ -103,10 +105,9 @@ fn admin(block: Block<'_>) -> Read<Option<Admin>> {
 }
 
 fn telemetry(block: Block<'_>) -> Read<Telemetry> {
-    let otlp = block.later(&keys::OTLP);
+    let otlp = block.optional_block(&keys::OTLP).and_then(|block| block.map(otlp::otlp).transpose());
     let logs = block.get(&keys::LOGS);
     let level = block.get(&keys::LEVEL);
     block.close();
-    otlp?;
-    Ok(Telemetry { logs: logs?, level: level? })
+    Ok(Telemetry { otlp: otlp?.flatten(), logs: logs?, level: level? })
 }

@@ -94,6 +94,14 @@ fn topics(cx: &Context<'_>, config: &Config) {
         }
     }
     for (name, stream) in kafka() {
+        let Some(hand_off) = &stream.hand_off else { continue };
+        // Read by this stream as well, so it belongs to it alone.
+        if let Some(first) = readers.insert(hand_off, name) {
+            let message = format!("the stream {first} reads {hand_off} already; a hand-off topic serves one stream");
+            cx.fault(&format!("streams.{name}.kafka.hand_off"), message);
+        }
+    }
+    for (name, stream) in kafka() {
         let Some(dead_letter) = &stream.dead_letter else { continue };
         if let Some(reader) = readers.get(dead_letter.as_str()) {
             let message = format!("the stream {reader} reads {dead_letter}: what is given up would come back at once");
@@ -108,7 +116,8 @@ fn give_up(cx: &Context<'_>, config: &Config) {
         StreamSource::Kafka(kafka) => kafka.dead_letter.is_some(),
         _ => false,
     });
-    if config.give_up == GiveUp::Keep && config.data_dir.is_none() && !has_dead_letter {
+    let has_store = config.data_dir.is_some() || config.etcd.is_some();
+    if config.give_up == GiveUp::Keep && !has_store && !has_dead_letter {
         let path = if cx.is_written("give_up") { "give_up" } else { "data_dir" };
         let message = "with data_dir: none and no dead_letter nothing keeps an id that is given up; \
                        say give_up: forget, or set one of them";

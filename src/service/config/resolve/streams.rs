@@ -51,8 +51,10 @@ fn kafka(block: Block<'_>) -> Read<KafkaStream> {
     let topics = block.list(&keys::TOPICS);
     let id = block.block(&keys::ID).and_then(id);
     let dead_letter = block.maybe(&keys::DEAD_LETTER);
+    let hand_off = block.maybe(&keys::HAND_OFF);
     block.close();
-    Ok(KafkaStream { topics: topics?, id: id?, dead_letter: dead_letter?.flatten() })
+    let (dead_letter, hand_off) = (dead_letter?.flatten(), hand_off?.flatten());
+    Ok(KafkaStream { topics: topics?, id: id?, dead_letter, hand_off })
 }
 
 fn id(block: Block<'_>) -> Read<IdFrom> {

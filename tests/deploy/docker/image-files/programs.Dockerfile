@@ -22,3 +22,8 @@ ENV PATH=/bin
 USER 65534
 WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
+
+FROM scratch AS pause
+COPY pause /pause
+USER 65535:65535
+ENTRYPOINT ["/pause"]
