@@ -1,7 +1,8 @@
 //! Handing over: from a message to an event, and what happens when a shard is full (K4, K5).
 //!
 //! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses for longer
-//! than a moment stays in hand, its partition is paused (which empties the client's buffer for it), and it goes first when there is room.
+//! than a moment stays in hand, its partition is paused (which empties the client's buffer for it), and it goes first
+//! when there is room.
 
 use std::borrow::Cow;
 use std::sync::Arc;
