@@ -8,18 +8,7 @@
 /// FNV-1a over 32 bits, offset basis 0x811c9dc5, prime 0x01000193 (Fowler, Noll, Vo).
 #[must_use]
 pub const fn fnv1a_32(bytes: &[u8]) -> u32 {
-    // In blocks, since every event is hashed: the loop would cost as much as the hash.
-    let (mut blocks, rest) = bytes.as_chunks::<8>();
     let mut hash = 0x811c_9dc5_u32;
-    while let [block, others @ ..] = blocks {
-        hash = fnv1a_32_on(hash, block);
-        blocks = others;
-    }
-    fnv1a_32_on(hash, rest)
-}
-
-#[inline]
-const fn fnv1a_32_on(mut hash: u32, bytes: &[u8]) -> u32 {
     let mut i = 0;
     while i < bytes.len() {
         hash = (hash ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
