@@ -1,11 +1,12 @@
 //! Handing over: from a message to an event, and what happens when a shard is full (K4, K5).
 //!
-//! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses stays in
-//! hand, its partition is paused (which empties the client's buffer for it), and it goes first when there is room.
+//! An event is owed from its delivery on, before anybody is asked to take it. One that a full shard refuses for longer
+//! than a moment stays in hand, its partition is paused (which empties the client's buffer for it), and it goes first
+//! when there is room.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use opentelemetry::trace::SpanContext;
 use rdkafka::Message;
@@ -21,6 +22,10 @@ use super::letters::{LETTERS_MAX, LETTERS_RESUME};
 use super::{Part, Session, list_of};
 use crate::contract::{Event, Offer, Sent};
 use crate::id::{self, Receipt, ShardId};
+
+/// A shard without room is looked at so often before its partitions are paused, with so long a pause between.
+const FULL_LOOKS: u32 = 50;
+const FULL_PAUSE: Duration = Duration::from_micros(100);
 
 /// Something of a partition that waits in hand.
 pub(super) enum Held {
@@ -112,9 +117,11 @@ impl Session {
         trace: Option<SpanContext>,
         now: Instant,
     ) -> Result<(), Poison> {
+        let Some(source) = self.topics[at].parts.get(&partition).map(|part| part.source) else { return Ok(()) };
+        let event = Event { id, receipt: Receipt::new(source, offset), trace };
+        let offer = self.offer_patiently(&event);
         let Some(part) = self.topics[at].parts.get_mut(&partition) else { return Ok(()) };
-        let event = Event { id, receipt: Receipt::new(part.source, offset), trace };
-        match self.events.offer(&event) {
+        match offer {
             Offer::Sent(Sent::Taken) if self.settings.fault_done_at_delivery => part.assignment.settle(offset),
             Offer::Sent(Sent::Taken) => {}
             Offer::Sent(Sent::Dropped) => part.assignment.settle(offset),
@@ -132,6 +139,18 @@ impl Session {
             Offer::Stopped => self.stop_intake(),
         }
         Ok(())
+    }
+
+    /// A shard that keeps up has room again in a fraction of a millisecond. To wait for that costs far less than to
+    /// pause, which empties the client's buffer and has everything in it fetched again.
+    fn offer_patiently(&self, event: &Event<'_>) -> Offer {
+        for _ in 0..FULL_LOOKS {
+            match self.events.offer(event) {
+                Offer::Full(shard) if !self.waiting.contains(&shard) => std::thread::park_timeout(FULL_PAUSE),
+                offer => return offer,
+            }
+        }
+        self.events.offer(event)
     }
 
     /// Its offset is owed and stays so: only the shard that leads it may do it, and nothing passes it on yet.
