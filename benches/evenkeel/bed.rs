@@ -268,7 +268,7 @@ impl Bed {
                 let _ = done.send(());
             })
         });
-        self.feeds[shard].send(job).await.ok().expect("the stream runs");
+        assert!(self.feeds[shard].send(job).await.is_ok(), "the stream runs");
         is_done.await.expect("the job ends");
     }
 

@@ -5,6 +5,8 @@
 //! reconciles (whole thousands) and nothing else, for counting instructions. Other arguments choose cases by a part of
 //! their names.
 
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of this program's own")]
+
 mod alloc;
 mod bed;
 #[cfg(feature = "kafka")]
@@ -23,7 +25,10 @@ use measure::Report;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const CASES: &[(&str, fn(&str, &mut Report))] = &[
+/// Measures under a name.
+type Case = fn(&str, &mut Report);
+
+const CASES: &[(&str, Case)] = &[
     ("floor/own/10000", loops::floor_small),
     ("floor/own/1000000", loops::floor_large),
     ("loop/noop/10000", loops::noop_small),

@@ -88,7 +88,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Adds a case, with the floor's CPU time an item where there is one to compare with.
+    /// Adds a case and prints it, with the floor's CPU time an item where there is one to compare with.
+    #[expect(clippy::print_stdout, reason = "the lines are what is asked for")]
     pub(crate) fn case(&mut self, name: &str, spent: Spent, floor: Option<f64>, more: Value) {
         let mut line = Map::new();
         line.insert("case".into(), json!(name));

@@ -2,9 +2,9 @@
 //!
 //! A value that is given the time and what etcd said, and answers with commands; whoever drives it sends them and
 //! brings the answers, and calls [`Member::handle_time`] once it has brought what there was: that alone looks at all
-//! shards, the others at the one that they are about. Every handler looks at the clock first, so that an answer that comes after the deadline, as
-//! after a freeze, revives nothing. Must never let two processes act for one shard at a time: tested in `tests`, in a
-//! world with the faults of etcd that were measured.
+//! shards, the others at the one that they are about. Every handler looks at the clock first, so that an answer that
+//! comes after the deadline, as after a freeze, revives nothing. Must never let two processes act for one shard at a
+//! time: tested in `tests`, in a world with the faults of etcd that were measured.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
