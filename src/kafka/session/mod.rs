@@ -1,10 +1,10 @@
 //! The consumer's thread: polls, hands over, pauses, commits.
 //!
-//! It owns the client and every assignment; everybody else speaks to it by [`Note`]s. Must never wait for a broker (the
-//! [`Lookout`] does), nor for the engine beyond milliseconds (a shard that stays full holds back its partitions, not the
-//! thread). It polls all the time, while paused and while draining too, since answers to commits and errors come that
-//! way (K5). Parts: `intake` hands over, `letters` sends what has no id, `assign` takes up and gives back partitions,
-//! `commit` commits. Tested by the live tests.
+//! It owns the client and every assignment; everybody else speaks to it by [`Note`]s. Must never wait for a broker
+//! (the [`Lookout`] does), nor for the engine beyond milliseconds (a shard that stays full holds back its partitions,
+//! not the thread). It polls all the time, while paused and while draining too, since answers to commits and errors
+//! come that way (K5). Parts: `intake` hands over, `letters` sends what has no id, `assign` takes up and gives back
+//! partitions, `commit` commits. Tested by the live tests.
 
 mod assign;
 mod commit;
