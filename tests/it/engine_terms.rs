@@ -96,7 +96,7 @@ async fn l4_a_raised_incarnation_goes_before_the_revision() {
 
 /// What waits, runs, is delayed and counted in one term is nothing to the next.
 #[tokio::test(start_paused = true)]
-async fn l1_a_term_begins_with_nothing_of_the_one_before() {
+async fn l1_b92_a_term_begins_with_nothing_of_the_one_before() {
     let (elector, leader) = manual(Arc::new(MemoryStore::new())).await;
     let calls = Calls::new(|run, number| match (run.id(), number) {
         ("runs", 1) => Do::Ignore,

@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) begun: Instant,
     /// `None` while it lasts, and for ever if the caller went away before.
     pub(crate) ended: Option<Instant>,
+    /// When it was over, with an answer or because the caller went away.
+    pub(crate) left: Option<Instant>,
 }
 
 /// What the webhook does with the request of this id; the number counts the requests for it, from 1.
@@ -119,11 +121,12 @@ impl Drop for Recorder {
 }
 
 /// Marks the end of a request, also of one whose caller went away.
-struct Ending(Arc<State>);
+struct Ending(Arc<State>, usize);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         lock(&self.0.in_flight).0 -= 1;
+        lock(&self.0.seen)[self.1].left = Some(Instant::now());
     }
 }
 
@@ -145,6 +148,7 @@ async fn answer(state: Arc<State>, headers: HeaderMap, request: Value) -> Respon
             headers,
             begun: Instant::now(),
             ended: None,
+            left: None,
         });
         seen.len() - 1
     };
@@ -159,7 +163,7 @@ async fn answer(state: Arc<State>, headers: HeaderMap, request: Value) -> Respon
         in_flight.0 += 1;
         in_flight.1 = in_flight.1.max(in_flight.0);
     }
-    let ending = Ending(Arc::clone(&state));
+    let ending = Ending(Arc::clone(&state), place);
     let reply = (state.behave)(&id, number);
     let answer = give(&state, reply).await;
     lock(&state.seen)[place].ended = Some(Instant::now());

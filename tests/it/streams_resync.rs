@@ -155,7 +155,7 @@ async fn q9_a_list_is_complete_when_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn q9_a_shard_that_is_newly_led_is_listed_at_once() {
+async fn q9_b11_a_shard_that_is_newly_led_is_listed_at_once() {
     let sink = Sink::with(4, &[], usize::MAX, no_meter());
     let (resync, script) = resync(HOUR, numbered(400));
     let running = sink.start(resync);

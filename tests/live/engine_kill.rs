@@ -33,10 +33,10 @@ const BATCH: usize = 25;
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Numbers by chance from a seed that is printed (splitmix64).
-struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| {
             use std::hash::{BuildHasher, RandomState};
@@ -46,7 +46,7 @@ impl Chance {
         Self(seed)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -56,7 +56,7 @@ impl Chance {
 }
 
 /// Some answer fast and some slowly, some fail at first, some ask to be called again.
-fn behave(id: &str, number: usize) -> Reply {
+pub(crate) fn behave(id: &str, number: usize) -> Reply {
     let digits: u64 = id.rsplit('-').next().unwrap().parse().unwrap();
     let answer = match (digits % 20, number) {
         (3, 1) => Reply::Status(503),
@@ -69,7 +69,7 @@ fn behave(id: &str, number: usize) -> Reply {
 
 /// Whether a request that was answered was a success. It failed where `behave` says so: the number is its place among
 /// the requests of its id.
-fn is_success(id: &str, number: usize) -> bool {
+pub(crate) fn is_success(id: &str, number: usize) -> bool {
     match behave(id, number) {
         Reply::After(_, answer) => !matches!(*answer, Reply::Status(_)) && !is_error(&answer),
         _ => unreachable!("every answer takes its time"),

@@ -16,6 +16,7 @@ mod engine_kill;
 mod engine_states;
 mod engine_world;
 mod etcd;
+mod failover;
 mod kafka;
 mod member;
 #[cfg(feature = "otlp")]
