@@ -21,7 +21,7 @@ run: ## Build evenkeel and watch it keep a folder of small files true; needs no 
 	@cat $(quickstart)/welcome.txt
 	@cargo run $(without_kafka) -- run --config $(quickstart)/evenkeel.yaml
 
-test: ## Run every test, against a real Kafka too, which it sets up
+test: ## Run every test, against a real Kafka, etcd and collector too, which it sets up
 	@.ci/test
 
 deploy-test: ## Prove image, compose, chart, alerts and dashboard on real engines, which it sets up; needs root
