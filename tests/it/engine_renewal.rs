@@ -104,7 +104,6 @@ impl World {
 
 /// Waits without the runtime, all of whose threads are busy.
 #[track_caller]
-#[expect(clippy::disallowed_methods, reason = "on a thread of its own")]
 fn wait(what: &str, so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !so() {

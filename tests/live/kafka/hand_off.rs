@@ -95,6 +95,9 @@ fn id_of(shard: u16, name: &str) -> String {
     (0..).map(|i| format!("{name}-{i}")).find(|id| shard_of(id) == ShardId(shard)).unwrap()
 }
 
+/// Key and headers of a message, and why it is refused.
+type Case<'a> = (Option<&'a [u8]>, Option<OwnedHeaders>, Option<&'static str>);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn k3_bad_messages_in_the_hand_off_topic_are_dead_lettered_and_passed() {
     let Some(broker) = Broker::shared() else { return };
@@ -104,7 +107,7 @@ async fn k3_bad_messages_in_the_hand_off_topic_are_dead_lettered_and_passed() {
     }
     let hops = |value: Option<&[u8]>| OwnedHeaders::new().insert(Header { key: passed::HOPS, value });
     let elsewhere = id_of(1, "elsewhere");
-    let cases: [(Option<&[u8]>, Option<OwnedHeaders>, Option<&str>); 8] = [
+    let cases: [Case<'_>; 8] = [
         (None, None, Some("no-key")),
         (Some(b""), None, None),
         (Some(b"a\0b"), None, Some("bad-id")),
