@@ -7,7 +7,7 @@ const MISSING: &str = "this evenkeel was built without etcd; install one with it
 
 /// Nothing to let go of.
 #[derive(Default)]
-pub(super) struct Leading;
+pub(super) struct Leading(());
 
 impl Leading {
     #[expect(clippy::unused_async, reason = "the same as with etcd")]

@@ -13,7 +13,7 @@ const MISSING: &str = "this evenkeel was built without Kafka; install one with i
 
 /// Nothing to commit.
 #[derive(Default)]
-pub(super) struct Committers;
+pub(super) struct Committers(());
 
 impl Committers {
     #[expect(clippy::unused_async, reason = "the same as with Kafka")]
@@ -40,7 +40,7 @@ pub(super) fn add(
     anyhow::bail!(MISSING)
 }
 
-#[expect(clippy::unused_async, clippy::needless_pass_by_value, reason = "the same as with Kafka")]
+#[expect(clippy::unused_async, reason = "the same as with Kafka")]
 pub(super) async fn publish(_config: &Config, _publish: Publish) -> anyhow::Result<ExitCode> {
     anyhow::bail!(MISSING)
 }
